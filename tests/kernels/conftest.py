@@ -1,4 +1,4 @@
-"""Fixed seeds and generous deadlines: the first call of a kernel compiles it."""
+"""Fixtures of the kernel tests: fixed seeds, and long deadlines because a first call compiles."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import Phase, settings
 
 from . import harness
 
-# No shrinking: where a kernel does not compile it takes minutes.
+# No shrinking: it would take minutes when a kernel fails to compile.
 settings.register_profile(
     "kernels",
     deadline=None,
@@ -19,7 +19,7 @@ settings.load_profile("kernels")
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """Random numbers that are the same in every run."""
+    """Return a generator with a fixed seed."""
     return np.random.default_rng(1234)
 
 
@@ -30,7 +30,7 @@ def _no_call_yet() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    """A test that fails says how to run its last call again (CONTRIBUTING.md)."""
+    """Print the command that reruns the last kernel call when a test fails (CONTRIBUTING.md)."""
     report = yield
     if report.failed and call.when == "call":
         command = harness.reproduction(item.name)
@@ -40,5 +40,5 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With --interpret every call of a kernel is one in plain Python."""
+    """With --interpret, run every kernel call in plain Python."""
     harness.INTERPRET = config.getoption("--interpret")

@@ -1,4 +1,4 @@
-"""A loop for tests of how loops are compiled and kept."""
+"""A loop for the tests of compiling and caching loops."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ from edgetrain.kernels.loops.kinds import Ints
 
 
 class Numbers(NamedTuple):
-    """What is doubled, and a weight."""
+    """Values to double, and a weight."""
 
     values: Ints
     weight: float
 
 
 class Sums(NamedTuple):
-    """Of the doubled numbers, as they are and weighted."""
+    """Sums of the doubled values, plain and weighted."""
 
     plain: int
     weighted: float

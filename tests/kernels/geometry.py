@@ -1,4 +1,4 @@
-"""Dims and strides of numpy shapes as the integers of a kernel's declaration."""
+"""Turns numpy shapes into the dims and strides that kernel declarations take."""
 
 import math
 from collections.abc import Sequence
@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 
 
 def dense(shape) -> list[int]:
-    """Strides of a dense array in elements."""
+    """Return the strides of a dense array, in elements."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def broadcast(shape, dims) -> list[int]:
-    """Strides that walk a dense array of `shape` over `dims`, 0 where it repeats."""
+    """Strides for iterating a dense array of `shape` over `dims`; 0 on broadcast axes."""
     return [0 if s == 1 else stride for s, stride in zip(shape, dense(shape), strict=True)]
 
 
 def collapse(
     dims: Sequence[int], *strides: Sequence[int]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Drop dimensions of 1, merge neighbours that are one run for every operand, pad to six.
+    """Drop axes of size 1, merge axes that are contiguous in every operand, and pad to six.
 
     Args:
       dims: extents, row-major order of the iteration.
@@ -46,7 +46,7 @@ def collapse(
 
 
 def integers(prefixes, dims, *strides) -> dict[str, int]:
-    """Operands `prefix0 ... prefix5` of dims and strides (in that order), collapsed."""
+    """Return collapsed dims and strides (in that order) as operands `prefix0 ... prefix5`."""
     sizes, steps = collapse(dims, *strides)
     rows = zip(prefixes, (sizes, *steps), strict=True)
     return {f"{prefix}{k}": row[k] for prefix, row in rows for k in range(6)}
@@ -54,7 +54,7 @@ def integers(prefixes, dims, *strides) -> dict[str, int]:
 
 @st.composite
 def masked_shapes(draw, masks: int = 1, largest: int = 9):
-    """A shape of 1 to 6 dims, sometimes with a long last one, and `masks` tuples of booleans."""
+    """Draw a shape of 1 to 6 dims, sometimes with one long axis, and `masks` tuples of booleans."""
     rank = draw(st.integers(1, 6))
     shape = [draw(st.integers(1, largest if rank < 4 else 4)) for _ in range(rank)]
     if draw(st.booleans()):

@@ -1,9 +1,9 @@
-"""Run one registered kernel on numpy arrays, as a tape would, with guards round every operand.
+"""Runs one registered kernel on numpy arrays, as a tape would, with guard bytes around operands.
 
     out = call("relu", {"S": "f16"}, x=x, y=x.shape, n=x.size)["y"]
 
-References are laid in one buffer at multiples of 64 bytes with guard bytes between them. After the
-run the guards and the operands that are only read must be as they were.
+Referenced arrays are copied into one buffer at multiples of 64 bytes, with guard bytes between
+them. After the run, guard bytes and read-only operands must be unchanged.
 """
 
 import ctypes
@@ -27,9 +27,9 @@ DTYPES = {name: format.dtype.type for name, format in FORMATS.items()}
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 ALIGN = 64
 GUARD = 0xA5
-GARBAGE = 0xFF  # NaN in every float format: an element that is not written shows
-INTERPRET = False  # whether kernels are run in plain Python: pytest --interpret
-LAST: list[calls.Call] = []  # the last call of the test that runs
+GARBAGE = 0xFF  # NaN in every float format, so that unwritten elements show
+INTERPRET = False  # run kernels in plain Python (pytest --interpret)
+LAST: list[calls.Call] = []  # the last call of the running test
 
 
 def control(**words) -> np.ndarray:
@@ -44,26 +44,26 @@ def control(**words) -> np.ndarray:
 
 
 def bits(value: float) -> int:
-    """The word of a float operand."""
+    """Encode a float operand as a tape word."""
     return int(np.float32(value).view(np.uint32))
 
 
 @functools.cache
 def entry(kernel: Kernel, storages: tuple[tuple[str, str], ...]):
-    """The kernel as a C function of (base, args, thread, nthreads)."""
+    """Return the kernel as a C function of (base, args, thread, nthreads)."""
     symbol = kernel.symbol(dict(storages))
     return ENTRY(load({symbol: lambda: kernel.object(dict(storages), jit.host())})[symbol])
 
 
 class _Buffer:
-    """References of one call: offsets, bytes, and what was between them."""
+    """The memory of one call: arrays at their offsets, and the guard bytes between them."""
 
     def __init__(self) -> None:
         self.size = ALIGN
         self.places: list[tuple[int, np.ndarray]] = []
 
     def add(self, array: np.ndarray) -> int:
-        """Offset of a copy of `array`."""
+        """Add a copy of `array`; return its offset."""
         offset = self.size
         self.places.append((offset, np.ascontiguousarray(array)))
         self.size = -(-(offset + array.nbytes + ALIGN) // ALIGN) * ALIGN
@@ -103,18 +103,18 @@ def _array(operand, value, storages) -> np.ndarray:
 
 
 def declared(name: str, operands: str, factory) -> Kernel:
-    """A kernel of a test's own, for `call`; the registry does not know it."""
+    """Declare a kernel for one test; it is not registered, but `call` accepts it."""
     return Kernel(name, "plain", Spec.parse(operands), factory, None)
 
 
 def reproduction(test: str) -> str:
-    """The command that runs the last call again, against another variant if there is one.
+    """Return the command that reruns the last call, against another variant if there is one.
 
     Args:
-      test: names the file that the call is saved in.
+      test: test name, used to name the file with the saved call.
     """
     if not LAST or LAST[0].kernel not in registry.variants(LAST[0].kernel.name):
-        return ""  # no call, or a kernel of the test's own
+        return ""  # no call yet, or a kernel declared by the test
     call = LAST[0]
     folder = Path(tempfile.gettempdir()) / "edgetrain-kernels"
     folder.mkdir(exist_ok=True)
@@ -142,7 +142,7 @@ def _candidate(name, values, storages, variant) -> Kernel:
 
 
 def _laid(spec, operands, storages, buffer):
-    """values of every operand but scratch, and the (initial) array of each reference."""
+    """Return the value of every operand except scratch, and the initial array of each reference."""
     values, arrays = {}, {}
     for operand in spec.operands:
         value = operands.pop(operand.name, None)
@@ -168,12 +168,12 @@ def call(name, storages=None, /, nthreads=1, variant="", **operands) -> dict[str
     """Run kernel `name` (or a Kernel) and return the references it writes, by name.
 
     Args:
-      storages: what each storage variable is, such as {"S": "f16"}.
+      storages: the format of each storage variable, such as {"S": "f16"}.
       nthreads: the kernel is called for thread 0, 1, ... nthreads - 1 in turn.
-      variant: take this variant; else the one the registry chooses.
-      operands: an array for a reference (or its shape where only written, a string for the same
-        place as an earlier operand, None or nothing where absent), numbers for scalars; scratch
-        is made here.
+      variant: variant to run (default: the one that the registry chooses).
+      operands: numbers for scalars. For a reference: an array, a shape if it is only written,
+        the name of an earlier operand to share its memory, None or nothing if absent. Scratch is
+        allocated here.
     """
     storages, buffer = dict(storages or {}), _Buffer()
     spec = (name if isinstance(name, Kernel) else registry.variants(name)[0]).spec
@@ -236,7 +236,7 @@ def _outputs(spec, values, arrays, buffer, name) -> dict[str, np.ndarray]:
 
 
 def same_for_threads(name, storages=None, /, threads=(1, 3), **operands) -> dict[str, np.ndarray]:
-    """`call` once for each number of threads; the bits must be equal. Returns the outputs."""
+    """Run `call` with each thread count, assert that the bits are equal, and return the outputs."""
     first, *others = [call(name, storages, nthreads=n, **dict(operands)) for n in threads]
     for other in others:
         for key, array in first.items():

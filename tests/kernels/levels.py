@@ -1,7 +1,7 @@
-"""One kernel by several ways through LLVM: buffers on the stack begin as NaN, levels differ.
+"""Runs one kernel at several LLVM optimization levels, with stack buffers initialised to NaN.
 
-Code that reads what it did not write, that returns a pointer into a frame which has ended, or whose
-buffers a level takes for one although both are in use, has other bits by some way.
+If code reads memory it never wrote, returns a pointer into a dead frame, or has two live buffers
+merged into one by an optimization level, the bits differ at some level.
 """
 
 import re
@@ -13,7 +13,7 @@ from edgetrain.kernels.emission.objects import Recipe, emit_object
 from edgetrain.kernels.run.calls import Call
 from edgetrain.kernels.run.execution import difference, run_compiled
 
-# Helpers are called at 0, so that each has a frame of its own; at the others they are in one.
+# Level 0 keeps helper calls, so each helper has its own frame; other levels inline them.
 WAYS = {
     "level 0": Recipe(level=0, builtins=True, whole=False),
     "level 2": Recipe(level=2, builtins=True),
@@ -42,7 +42,7 @@ end:
 
 
 def poisoned(text: str) -> str:
-    """The text with every buffer of numbers filled with NaN where it begins."""
+    """Return the text with every numeric stack buffer filled with NaN when it is allocated."""
 
     def filled(match: re.Match) -> str:
         nbytes = int(match["n"] or 1) * int(match["lanes"] or 1) * _NBYTES[match["kind"]]
@@ -52,12 +52,12 @@ def poisoned(text: str) -> str:
 
 
 def address_of(text: str, symbol: str, recipe: Recipe) -> int:
-    """Of a text's function in this process."""
+    """Compile the text and return the address of its function in this process."""
     return opened([emit_object(text, jit.host(), recipe)], [symbol])[symbol]
 
 
 def addresses(call: Call) -> dict[str, int]:
-    """Of the kernel's poisoned code, by way."""
+    """Compile the call's kernel with poisoned buffers; return its address for each of WAYS."""
     kernel, spec = call.kernel, call.kernel.spec
     symbol = kernel.symbol(call.storages)
     text = poisoned(llvm_text(symbol, kernel.function(call.storages), spec.kinds, spec.fields))
@@ -65,7 +65,7 @@ def addresses(call: Call) -> dict[str, int]:
 
 
 def differences(call: Call, found: dict[str, int], nthreads: int) -> list[str]:
-    """Where a way's outputs are not those of the code that Programs call."""
+    """Describe each level whose outputs differ from those of the code that Programs call."""
     expected, wrong = call.copied(), []
     given = call.storages, call.values, nthreads, call.lanes
     run_compiled(call.kernel, given[0], expected, *given[1:])

@@ -1,4 +1,4 @@
-"""Loops for test_loops.py: each part of Python that loops are written in."""
+"""Loops for test_loops.py, covering every Python construct that loops may use."""
 
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ def _early(values, wanted):
 
 @LOOPED.entry
 def arithmetic(a: int, b: int, x: float) -> Pair:
-    """Quotients and rests of either sign, powers, casts, truths as numbers."""
+    """Quotients and remainders of either sign, powers, casts, booleans as numbers."""
     whole = (a // b) * 1000 + a % b - a // 8 + (a % 16) * 7 + (-a if a > b else +1 * b)
     whole += a >= 0
     whole -= not (a < b < MOST)
@@ -57,7 +57,7 @@ def arithmetic(a: int, b: int, x: float) -> Pair:
 
 @LOOPED.entry
 def control(t: Table, n: int) -> Pair:
-    """Loops in and out of each other, up and down, with breaks; variables change their kind."""
+    """Nested and consecutive loops, up and down, with breaks; variables that change type."""
     total, found = 0, 0.0
     for k in range(n, 0, -2):
         if k % 3 == 0:
@@ -79,7 +79,7 @@ def control(t: Table, n: int) -> Pair:
 
 @LOOPED.entry
 def memory(t: Table, start: int) -> Pair:
-    """Elements of every kind, rows, and slices that are cut at the ends."""
+    """Elements of every type, rows, and slices clipped at the ends."""
     row = t.rows[1]
     t.short[0], t.flags[0] = row[0] + t.rows[0, 1], row.size > 1
     t.flags[1] = not t.flags[0]

@@ -1,12 +1,14 @@
-"""Slow twin of kernels/attention: the whole matrix of scores, in float64."""
+"""Naive twin of kernels/attention: computes the whole score matrix in float64."""
 
 import numpy as np
 
 
 def weights(q, k, bias, mask, band, scale, keep, how, fill):
-    """(softmax of the scores [z1, z2, m, n], where they can be moved).
+    """Return (softmax of the scores [z1, z2, m, n], mask of the scores that have a gradient).
 
-    k: expanded to every query head; band: (kind, first, before, after, low).
+    Args:
+      k: expanded to every query head.
+      band: (kind, first, before, after, low).
     """
     m, n = q.shape[2], k.shape[2]
     s = scale * (q @ np.swapaxes(k, 2, 3))
@@ -34,9 +36,10 @@ def weights(q, k, bias, mask, band, scale, keep, how, fill):
 
 
 def gradients(q, k, v, dy, w, free, scale, kept):
-    """dq, dk, dv with k, v and what comes back expanded to every query head.
+    """Return dq, dk, dv; k, v and their gradients are expanded to every query head.
 
-    kept: of dropout, scaled.
+    Args:
+      kept: dropout mask, scaled.
     """
     dv = np.swapaxes(w * kept, 2, 3) @ dy
     dw = (dy @ np.swapaxes(v, 2, 3)) * kept

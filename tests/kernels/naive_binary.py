@@ -1,4 +1,4 @@
-"""Slow twins of the binary kernels: numpy broadcasting in float64."""
+"""Naive twins of the binary kernels: numpy broadcasting in float64."""
 
 import numpy as np
 
@@ -39,7 +39,7 @@ GRADIENT = {
 
 
 def gradient(name, a, b, dy, kept):
-    """Terms summed over the dimensions that are not kept; also the sum of their sizes."""
+    """Sum the gradient over the reduced dimensions; also return the sum of absolute terms."""
     terms = np.broadcast_to(GRADIENT[name](a, b, dy), dy.shape)
     axes = tuple(axis for axis, keep in enumerate(kept) if not keep)
     return terms.sum(axis=axes), np.abs(terms).sum(axis=axes)

@@ -1,4 +1,4 @@
-"""Convolutions in float64 numpy, one kernel tap at a time: slow, obvious."""
+"""Naive convolutions in float64 numpy, one kernel tap at a time."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Conv:
-    """Integers of a convolution, in the kernels' names."""
+    """Integers of a convolution, named as in the kernels."""
 
     n: int = 1
     c: int = 1
@@ -23,7 +23,7 @@ class Conv:
     dh: int = 1
     dw: int = 1
     g: int = 1
-    extra_h: int = 0  # bottom padding beyond the top one
+    extra_h: int = 0  # bottom padding minus top padding
     extra_w: int = 0
 
     @property
@@ -55,7 +55,7 @@ class Conv:
 
 
 def _windows(p: Conv, padded: np.ndarray):
-    """(r, s, view [n, c, oh, ow]) of each kernel tap."""
+    """Yield (r, s, view [n, c, oh, ow]) for each kernel tap."""
     for r in range(p.kh):
         for s in range(p.kw):
             rows = slice(r * p.dh, r * p.dh + (p.oh - 1) * p.sh + 1, p.sh)
@@ -74,7 +74,7 @@ def _inside(p: Conv, padded: np.ndarray) -> np.ndarray:
 
 
 def forward(p: Conv, a: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """y [n, k, oh, ow] of the input after its prologue."""
+    """Return y [n, k, oh, ow] of the input after its prologue."""
     padded = _padded(p)
     _inside(p, padded)[...] = a
     y = np.zeros((p.n, p.g, p.k // p.g, p.oh, p.ow))
@@ -87,7 +87,7 @@ def forward(p: Conv, a: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> n
 
 
 def input_gradient(p: Conv, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """dx [n, c, h, wd]."""
+    """Return dx [n, c, h, wd]."""
     padded = _padded(p)
     grouped = dy.astype(np.float64).reshape(p.n, p.g, p.k // p.g, p.oh, p.ow)
     weight = w.astype(np.float64).reshape(p.g, p.k // p.g, p.c // p.g, p.kh, p.kw)
@@ -98,7 +98,7 @@ def input_gradient(p: Conv, dy: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def weight_gradient(p: Conv, a: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """dw [k, c/g, kh, kw] of the input after its prologue."""
+    """Return dw [k, c/g, kh, kw] for the input after its prologue."""
     padded = _padded(p)
     _inside(p, padded)[...] = a
     grouped = dy.astype(np.float64).reshape(p.n, p.g, p.k // p.g, p.oh, p.ow)

@@ -1,7 +1,7 @@
-"""Slow twins of the elementwise kernels in float64: value(x, a, b) and slope(x, y, a, b).
+"""Naive float64 twins of the elementwise kernels: value(x, a, b) and slope(x, y, a, b).
 
-What is not written here is the formula in numpy's intrinsics, and its slope a difference quotient;
-that the formula is the right one, the cases of tests/cases.py say.
+A function without a twin here uses its own formula with numpy's intrinsics, and a difference
+quotient as slope. Whether the formula itself is right is tested by tests/cases.py.
 """
 
 import numpy as np
@@ -111,12 +111,12 @@ STEP = 1e-6
 
 
 def value(name):
-    """(x, a, b) -> y."""
+    """Return the function (x, a, b) -> y."""
     return VALUE.get(name) or bound(ROWS[name].value, INTRINSICS)
 
 
 def slope(name):
-    """(x, y, a, b) -> dy/dx."""
+    """Return the function (x, y, a, b) -> dy/dx."""
 
     def difference(x, y, a, b):
         of = value(name)
@@ -126,11 +126,11 @@ def slope(name):
 
 
 def relu_mask(x):
-    """The relu and its bits, little end first."""
+    """Return relu(x) and its mask bits, little-endian."""
     return np.maximum(x, 0), np.packbits(~(x <= 0), bitorder="little")
 
 
 def relu_mask_bwd(mask, dy):
-    """dy where the bit is set, else 0."""
+    """Return dy where the mask bit is set, else 0."""
     keep = np.unpackbits(mask, count=dy.size, bitorder="little")
     return np.where(keep, dy, 0)

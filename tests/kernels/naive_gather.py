@@ -1,4 +1,4 @@
-"""Slow twins of indexing/gather.py: [outer, axis, inner] and indices, one at a time."""
+"""Naive twins of indexing/gather.py: [outer, axis, inner] and indices, one at a time."""
 
 import numpy as np
 

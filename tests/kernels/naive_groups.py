@@ -1,4 +1,4 @@
-"""Groups of 64 whole numbers with a scale in fp16, one number after the other."""
+"""Naive codec of groups: 64 integers and an fp16 scale, one number at a time."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def group(values, most: int) -> tuple[list[int], float]:
-    """64 whole numbers and the scale of at most 64 float32."""
+    """Encode up to 64 float32 values as 64 integers and a scale."""
     values = [float(v) for v in values]
     if not all(map(math.isfinite, values)):
         return [1] * 64, math.inf
@@ -21,7 +21,7 @@ def group(values, most: int) -> tuple[list[int], float]:
 
 
 def grouped(values, bits: int) -> np.ndarray:
-    """Groups of a row of values."""
+    """Encode a row of values in groups."""
     rows = []
     for first in range(0, len(values), 64):
         whole, scale = group(values[first : first + 64], 2 ** (bits - 1) - 1)
@@ -34,7 +34,7 @@ def grouped(values, bits: int) -> np.ndarray:
 
 
 def numbers(stored: np.ndarray, bits: int) -> np.ndarray:
-    """float32 of every number, those that fill the last group included."""
+    """Decode every number to float32, including the padding of the last group."""
     out = []
     for row in stored.view(np.uint8).reshape(-1, 8 * bits + 2):
         scale = np.float32(row[-2:].view(np.float16)[0])

@@ -1,4 +1,4 @@
-"""Slow twins of norm/layer.py: x is [n, c, s] in float64, statistics per group of channels."""
+"""Naive twins of norm/layer.py: x is [n, c, s] in float64, statistics per group of channels."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ def _grouped(x, groups):
 
 
 def statistics(x, groups, eps, centre):
-    """mean and 1/sqrt(power + eps), each [n, groups, 1]."""
+    """Return mean and 1/sqrt(power + eps), each [n, groups, 1]."""
     rows = _grouped(x, groups)
     mean = rows.mean(axis=2, keepdims=True) * centre
     power = ((rows - mean) ** 2).mean(axis=2, keepdims=True)

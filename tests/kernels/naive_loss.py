@@ -1,4 +1,4 @@
-"""Losses and gradients in float64; sums over unmasked targets."""
+"""Naive losses and gradients in float64; sums cover unmasked targets only."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def _sigmoid(x):
 
 
 def weighted_cross_entropy(x, t, cw, smoothing, ignore, samples, rows):
-    """As cross_entropy with weights cw [n] of the classes; the second is the sum of weights."""
+    """Like cross_entropy with class weights cw [n]; the second result is the sum of weights."""
     x, cw = x.astype(np.float64), cw.astype(np.float64)
     outer, n, _ = x.shape
     valid = (t != ignore) & (np.arange(outer)[:, None] // rows < samples)
@@ -41,7 +41,7 @@ def weighted_cross_entropy(x, t, cw, smoothing, ignore, samples, rows):
 
 
 def huber(x, t, delta):
-    """Value and slope."""
+    """Return value and slope."""
     d = x - t
     value = np.where(np.abs(d) < delta, d * d / 2, delta * (np.abs(d) - delta / 2))
     return value, np.clip(d, -delta, delta)
@@ -55,7 +55,7 @@ def quantiles(x, t, levels):
 
 
 def focal(x, t, alpha, gamma):
-    """Value and slope."""
+    """Return value and slope."""
     p = _sigmoid(x)
     share, missed = alpha * t + (1 - alpha) * (1 - t), p * (1 - t) + (1 - p) * t
     bce = -(t * np.log(p) + (1 - t) * np.log(1 - p))
@@ -107,7 +107,7 @@ def pairs(x, weights, temperature, every):
 
 
 def dice(x, t, smooth, ignore, own):
-    """x [n, c, inner], t [n, inner] or, with own, x's shape -> each loss, slopes in x's shape."""
+    """x [n, c, inner]; t [n, inner], or x's shape if `own` -> each loss, slopes in x's shape."""
     counts = (t != ignore).astype(np.float64)
     if own:
         p, mask = _sigmoid(x), (t == 1) * counts
@@ -123,7 +123,7 @@ def dice(x, t, smooth, ignore, own):
 
 
 def ctc(x, labels, blank):
-    """Logits x [steps, c] of one sample: the loss and its slopes, path by path."""
+    """Loss and slopes for the logits x [steps, c] of one sample, enumerating every path."""
     p = np.exp(x - x.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
     whole, shares = 0.0, np.zeros_like(p)
@@ -137,7 +137,7 @@ def ctc(x, labels, blank):
 
 
 def bce_pos(x, t, weight):
-    """Value and slope."""
+    """Return value and slope."""
     p = _sigmoid(x)
     return -(weight * t * np.log(p) + (1 - t) * np.log(1 - p)), (1 - t) * p - weight * t * (1 - p)
 
@@ -163,7 +163,7 @@ def elementwise(name, x, t, samples, rows):
 
 
 def slices(x, t, cw, smoothing):
-    """x [rows, n] of all classes -> top, sum above it, own logit, weighted sum, first place."""
+    """x [rows, n] of all classes -> max, sum of exponentials, own logit, weighted sum, argmax."""
     x = x.astype(np.float64)
     rows = np.arange(len(x))
     own = np.where(t >= 0, x[rows, np.maximum(t, 0)], 0.0)
@@ -173,6 +173,6 @@ def slices(x, t, cw, smoothing):
 
 
 def best(x, count):
-    """x [rows, n] -> classes of the `count` largest, by falling logits, -1 where there are none."""
+    """x [rows, n] -> classes of the `count` largest logits, largest first, padded with -1."""
     order = np.argsort(-x.astype(np.float64), axis=1, kind="stable")[:, :count]
     return np.pad(order, ((0, 0), (0, count - order.shape[1])), constant_values=-1)

@@ -1,10 +1,10 @@
-"""Batch normalisation and activations in float64 numpy."""
+"""Naive batch normalisation and activations in float64 numpy."""
 
 import numpy as np
 
 
 def act(code: int, z: np.ndarray, lo: float = 0.0, hi: float = 0.0) -> np.ndarray:
-    """Activation by the code of kernels/language/fused_activation.py."""
+    """Apply the activation with this code (kernels/language/fused_activation.py)."""
     z = np.asarray(z, np.float64)
     sigmoid = 1 / (1 + np.exp(-z))
     return [
@@ -19,7 +19,7 @@ def act(code: int, z: np.ndarray, lo: float = 0.0, hi: float = 0.0) -> np.ndarra
 
 
 def slope(code: int, z: np.ndarray, lo: float = 0.0, hi: float = 0.0) -> np.ndarray:
-    """Derivative of `act` at z."""
+    """Return the derivative of `act` at z."""
     z = np.asarray(z, np.float64)
     s = 1 / (1 + np.exp(-z))
     return [
@@ -34,21 +34,21 @@ def slope(code: int, z: np.ndarray, lo: float = 0.0, hi: float = 0.0) -> np.ndar
 
 
 def stats(x: np.ndarray, eps: float) -> np.ndarray:
-    """[3, c]: mean, 1/sqrt(var + eps), biased variance of x [n, c, s]."""
+    """Return [3, c]: mean, 1/sqrt(var + eps) and biased variance of x [n, c, s]."""
     x = x.astype(np.float64)
     mean, variance = x.mean((0, 2)), x.var((0, 2))
     return np.stack([mean, 1 / np.sqrt(variance + eps), variance])
 
 
 def normalised(x, stat, gamma, beta):
-    """z of x [n, c, s]; gamma and beta may be None."""
+    """Normalise x [n, c, s]; gamma and beta may be None."""
     scale = stat[1] * (1.0 if gamma is None else gamma)
     shift = (0.0 if beta is None else beta) - stat[0] * scale
     return x.astype(np.float64) * scale[:, None] + shift[:, None]
 
 
 def backward(x, stat, gamma, beta, dy, code=0, lo=0.0, hi=0.0):
-    """(sums [2, c], dx with batch statistics, dx with frozen ones)."""
+    """Return (sums [2, c], dx with batch statistics, dx with frozen statistics)."""
     dz = dy.astype(np.float64) * slope(code, normalised(x, stat, gamma, beta), lo, hi)
     xhat = (x.astype(np.float64) - stat[0][:, None]) * stat[1][:, None]
     sums = np.stack([dz.sum((0, 2)), (dz * xhat).sum((0, 2))])

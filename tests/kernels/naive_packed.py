@@ -1,4 +1,4 @@
-"""Blocks of 64 numbers as int8 and a power of two, one number after the other."""
+"""Naive codec of blocks: 64 int8 numbers and a power of two, one number at a time."""
 
 import math
 
@@ -8,11 +8,11 @@ from .naive_rng import hash32
 
 
 def block(values, randoms, roots=False) -> tuple[list[int], int]:
-    """64 whole numbers and the exponent of what is stored for at most 64 float32.
+    """Encode up to 64 float32 values as 64 integers and an exponent.
 
     Args:
-      randoms: 32 random bits for each value; 2**31 for all: to nearest.
-      roots: what is not zero does not become zero.
+      randoms: 32 random bits for each value; 2**31 for all rounds to nearest.
+      roots: positive values never round to zero.
     """
     values = [float(v) for v in values]
     if not all(map(math.isfinite, values)):
@@ -32,7 +32,7 @@ def block(values, randoms, roots=False) -> tuple[list[int], int]:
 
 
 def packed(values, key=None, roots=False) -> np.ndarray:
-    """Blocks of a row of values, numbered from 0; `key` None: to nearest."""
+    """Encode a row of values in blocks numbered from 0; without `key`, round to nearest."""
     rows = []
     for first in range(0, len(values), 64):
         part = values[first : first + 64]

@@ -1,10 +1,10 @@
-"""Pooling in float64 numpy, one window at a time."""
+"""Naive pooling in float64 numpy, one window at a time."""
 
 import numpy as np
 
 
 def _windows(n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, dh=1, dw=1):
-    """(oy, ox, [(position, iy, ix) inside the image])."""
+    """Yield (oy, ox, [(position, iy, ix) inside the image])."""
     for oy in range(oh):
         for ox in range(ow):
             inside = []
@@ -17,7 +17,7 @@ def _windows(n, c, h, wd, oh, ow, kh, kw, sh, sw, ph, pw, dh=1, dw=1):
 
 
 def maximum(x, **sizes):
-    """(y, idx) of x [n, c, h, wd]."""
+    """Return (y, idx) for x [n, c, h, wd]."""
     shape = (*x.shape[:2], sizes["oh"], sizes["ow"])
     y, idx = np.full(shape, -np.inf), np.zeros(shape, np.int64)
     for oy, ox, inside in _windows(**sizes):
@@ -32,7 +32,7 @@ def maximum(x, **sizes):
 
 
 def maximum_backward(idx, dy, **sizes):
-    """dx [n, c, h, wd]."""
+    """Return dx [n, c, h, wd]."""
     dx = np.zeros((sizes["n"], sizes["c"], sizes["h"], sizes["wd"]))
     for oy, ox, inside in _windows(**sizes):
         for position, iy, ix in inside:
@@ -53,7 +53,7 @@ def _divisors(oy, ox, pb, pr, include_pad, s):
 
 
 def average(x, pb, pr, include_pad, **sizes):
-    """y of x [n, c, h, wd]."""
+    """Return y for x [n, c, h, wd]."""
     y = np.zeros((*x.shape[:2], sizes["oh"], sizes["ow"]))
     for oy, ox, inside in _windows(**sizes):
         for _, iy, ix in inside:
@@ -63,7 +63,7 @@ def average(x, pb, pr, include_pad, **sizes):
 
 
 def average_backward(dy, pb, pr, include_pad, **sizes):
-    """dx [n, c, h, wd]."""
+    """Return dx [n, c, h, wd]."""
     dx = np.zeros((sizes["n"], sizes["c"], sizes["h"], sizes["wd"]))
     for oy, ox, inside in _windows(**sizes):
         for _, iy, ix in inside:
@@ -73,7 +73,7 @@ def average_backward(dy, pb, pr, include_pad, **sizes):
 
 
 def norm(x, p, **sizes):
-    """(sum |x|^p)^(1/p) of each window of x [n, c, h, wd]."""
+    """Return (sum |x|^p)^(1/p) of each window of x [n, c, h, wd]."""
     y = np.zeros((*x.shape[:2], sizes["oh"], sizes["ow"]))
     for oy, ox, inside in _windows(**sizes):
         for _, iy, ix in inside:
@@ -82,7 +82,7 @@ def norm(x, p, **sizes):
 
 
 def norm_backward(x, y, dy, p, **sizes):
-    """dx [n, c, h, wd]; windows of zeros give nothing."""
+    """Return dx [n, c, h, wd]; windows of zeros contribute nothing."""
     dx = np.zeros(x.shape)
     for oy, ox, inside in _windows(**sizes):
         for _, iy, ix in inside:

@@ -1,9 +1,9 @@
-"""Recurrences one row and step at a time, in complex128: a derivative is an imaginary step."""
+"""Naive recurrences, one row and step at a time, in complex128 for complex-step derivatives."""
 
 import numpy as np
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-TINY = 1e-40  # an imaginary step this small leaves no error of its own
+TINY = 1e-40  # so small that the complex step adds no error
 
 
 def _sigmoid(x):
@@ -11,7 +11,7 @@ def _sigmoid(x):
 
 
 def _step(cell, x, h, c, r, bias, peep, after, relu):
-    """One row: x [slots * n] is what the input gives; the new h and c."""
+    """Advance one row; x [slots * n] is the input's contribution. Return the new h and c."""
     n, gates = len(h), GATES[cell]
     of_x = x[: gates * n] + bias[: gates * n]
     of_h = r @ h + bias[gates * n :]
@@ -31,7 +31,7 @@ def _step(cell, x, h, c, r, bias, peep, after, relu):
 
 
 def forward(cell, gates, r, bias, peep, h0, c0, lens, back, after=0, relu=0):
-    """y [t, d, b, n], last h and c [d, b, n] from gates [d, t, b, slots * n]."""
+    """Return y [t, d, b, n] and the last h and c [d, b, n] from gates [d, t, b, slots * n]."""
     d, t, b, _ = gates.shape
     n = r.shape[-1]
     y = np.zeros((t, d, b, n), np.complex128)
@@ -49,13 +49,13 @@ def forward(cell, gates, r, bias, peep, h0, c0, lens, back, after=0, relu=0):
 
 
 def loss(operands: dict, slopes, **options) -> np.ndarray:
-    """Sum of y, last h and last c times `slopes`."""
+    """Return the dot product of y, last h and last c with `slopes`."""
     made = forward(**operands, **options)
     return sum(np.sum(part * slope) for part, slope in zip(made, slopes, strict=True))
 
 
 def gradient(name: str, operands: dict, slopes, **options) -> np.ndarray:
-    """Derivative of `loss` by every element of an operand."""
+    """Return the derivative of `loss` with respect to every element of an operand."""
     array = operands[name]
     out = np.zeros(array.shape)
     for index in np.ndindex(array.shape):
@@ -66,6 +66,6 @@ def gradient(name: str, operands: dict, slopes, **options) -> np.ndarray:
 
 
 def slope(name: str, direction: np.ndarray, operands: dict, slopes, **options) -> float:
-    """Derivative of `loss` along a direction of an operand."""
+    """Return the derivative of `loss` along a direction of an operand."""
     moved = operands[name] + TINY * 1j * direction
     return loss({**operands, name: moved}, slopes, **options).imag / TINY

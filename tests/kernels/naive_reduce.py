@@ -1,4 +1,4 @@
-"""Slow twins of the reductions: numpy in float64 over axes."""
+"""Naive twins of the reductions: numpy in float64 over axes."""
 
 import numpy as np
 
@@ -14,23 +14,23 @@ REDUCE = {
 
 
 def extreme_bwd(x, y, dy, axes):
-    """dy shared among the elements equal to y (y, dy with their axes kept as 1)."""
+    """Share dy equally among the elements equal to y (y and dy keep the reduced axes as size 1)."""
     tie = x == y
     return np.where(tie, dy / tie.sum(axis=axes, keepdims=True), 0.0)
 
 
 def norm(x, axes, p):
-    """(sum |x|^p)^(1/p) over axes, kept as 1."""
+    """Return (sum |x|^p)^(1/p) over axes, kept as size 1."""
     return (np.abs(x) ** p).sum(axis=axes, keepdims=True) ** (1 / p)
 
 
 def norm_slope(x, y, p):
-    """Of each element; 0 where the norm is."""
+    """Return the slope of each element; 0 where the norm is 0."""
     ratio = np.divide(np.abs(x), y, out=np.zeros(x.shape), where=y != 0)
     return np.sign(x) * ratio ** (p - 1)
 
 
-# name -> (value over axes that are kept as 1, slope of each element)
+# name -> (value over axes kept as size 1, slope of each element)
 FUNCTIONS = {
     "logsum": (
         lambda x, axes, p: np.log(x.sum(axis=axes, keepdims=True)),

@@ -1,4 +1,4 @@
-"""The generator and the stochastic rounding in numpy, integer by integer."""
+"""The random generator and stochastic rounding in numpy, with integer arithmetic."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ MASK = 0xFFFFFFFF
 
 
 def hash32(key: int, index) -> np.ndarray:
-    """32 random bits for each index, uint32."""
+    """Return 32 random bits (uint32) for each index."""
     x = (np.asarray(index, np.uint64) * 0x9E3779B9 + key) & MASK
     x = ((x ^ (x >> 16)) * 0x21F0AAAD) & MASK
     x = ((x ^ (x >> 15)) * 0x735A2D97) & MASK
@@ -14,7 +14,7 @@ def hash32(key: int, index) -> np.ndarray:
 
 
 def stream(seed: int, key: int, step: int, microbatch: int) -> int:
-    """Key of an instruction's numbers."""
+    """Return the key of an instruction's random numbers."""
     x = int(hash32(seed & MASK, seed >> 32))
     for word in (key, step, microbatch):
         x = int(hash32(x, word))
@@ -22,9 +22,9 @@ def stream(seed: int, key: int, step: int, microbatch: int) -> int:
 
 
 def stochastic_f16(values: np.ndarray, random: np.ndarray) -> np.ndarray:
-    """float32 -> float16; the neighbour away from zero with the dropped fraction's probability."""
+    """Round float32 to float16, away from zero with a probability of the dropped fraction."""
     x = np.abs(values)
-    tiny = x < np.float32(2.0**-14)  # of which float32 keeps a multiple of 2^-37 beside 2^-14
+    tiny = x < np.float32(2.0**-14)  # float32 keeps multiples of 2^-37 near 2^-14
     x[tiny] = (x[tiny] + np.float32(2.0**-14)) - np.float32(2.0**-14)
     x = x.astype(np.float64)
     out = np.full(x.shape, np.inf)

@@ -1,10 +1,10 @@
-"""Gradients of a table by its touched rows, one row at a time."""
+"""Naive gradients of a table stored by touched rows, one row at a time."""
 
 import numpy as np
 
 
 def places(idx, known, room):
-    """Place of each index, and the map afterwards; `room` for what has none."""
+    """Return the place of each index (`room` if it has none) and the updated map."""
     known, out = known.copy(), []
     for i in idx:
         at = i + (len(known) - 1 if i < 0 else 0)
@@ -19,7 +19,7 @@ def places(idx, known, room):
 
 
 def spread(x, known, room, width):
-    """x [room * width] as rows of the whole table."""
+    """Expand x [room * width] to the rows of the whole table."""
     x, out = x.reshape(room, width), np.zeros((len(known) - 1, width), np.float32)
     for row, place in enumerate(known[:-1]):
         if place:

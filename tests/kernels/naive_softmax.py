@@ -1,4 +1,4 @@
-"""Slow twins of reductions/softmax.py, in float64 over axis 1 of [outer, n, inner]."""
+"""Naive twins of reductions/softmax.py, in float64 over axis 1 of [outer, n, inner]."""
 
 import numpy as np
 

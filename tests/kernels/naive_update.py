@@ -1,17 +1,17 @@
-"""Optimizers in float64, element by element as their papers have them."""
+"""Naive optimizers in float64, element by element, as in their papers."""
 
 import numpy as np
 
 
 def sgd(w, g, v, *, lr, mu, wd, dampening, nesterov, first):
-    """New weights and momentum."""
+    """Return new weights and momentum."""
     g = g + wd * w
     v = g if first else mu * v + (1 - dampening) * g
     return w - lr * (g + mu * v if nesterov else v), v
 
 
 def adam(w, g, m, v, *, lr, b1, b2, eps, wd, decoupled, t):
-    """New weights, first and second moment of update t = 1, 2, ..."""
+    """Return new weights, first and second moment of update t = 1, 2, ..."""
     if decoupled:
         w = w * (1 - lr * wd)
     else:
@@ -22,7 +22,7 @@ def adam(w, g, m, v, *, lr, b1, b2, eps, wd, decoupled, t):
 
 
 def rmsprop(w, g, v, m, mean, *, lr, alpha, eps, wd, mu):
-    """New weights, mean of squares, momentum and mean gradient; `mean` None: not centered."""
+    """Return new weights, mean square, momentum, mean gradient; `mean` None means not centered."""
     g = g + wd * w
     v = alpha * v + (1 - alpha) * g * g
     spread = np.sqrt(v)
@@ -34,20 +34,20 @@ def rmsprop(w, g, v, m, mean, *, lr, alpha, eps, wd, mu):
 
 
 def adagrad(w, g, v, *, lr, decay, eps, wd, t):
-    """New weights and sum of squares."""
+    """Return new weights and sum of squares."""
     g = g + wd * w
     v = v + g * g
     return w - lr / (1 + (t - 1) * decay) * g / (np.sqrt(v) + eps), v
 
 
 def lion(w, g, m, *, lr, b1, b2, wd):
-    """New weights and momentum."""
+    """Return new weights and momentum."""
     step = np.sign(b1 * m + (1 - b1) * g)
     return w - lr * (step + wd * w), b2 * m + (1 - b2) * g
 
 
 def adafactor(w, g, v, *, lr, power, eps, least, most, wd, t):
-    """New weights and moments: (rows, columns) of w [count, rows, cols], or of its elements."""
+    """Return new weights and moments: (rows, columns) of w [count, rows, cols], or per element."""
     share, squares = t**power, g * g
     if isinstance(v, tuple):
         means = squares.mean(2, keepdims=True), squares.mean(1, keepdims=True)

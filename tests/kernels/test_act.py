@@ -1,4 +1,4 @@
-"""Fused activations through bn_apply and bn_dx_eval, which are nothing else for identity norms."""
+"""Fused activations, tested through bn_apply and bn_dx_eval with identity norms."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Attention by blocks of keys against its naive twin, which has the whole matrix."""
+"""Blockwise attention compared with a naive twin that computes the whole matrix."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ INF, MIN = np.inf, float(np.finfo(np.float32).min)
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes, masks; `mask` and `bias` are shapes that broadcast to [z1, z2, m, n]."""
+    """Sizes and masks of a case; `mask` and `bias` are shapes that broadcast to [z1, z2, m, n]."""
 
     z1: int
     z2: int
@@ -32,9 +32,9 @@ class Case:
     fill: float = -INF
     bias: tuple | None = None
     p: float = 0.0
-    lost: bool = False  # some rows have no key
+    lost: bool = False  # some rows have no visible key
     guard: int = 0
-    turned: bool = False  # head behind rows
+    turned: bool = False  # memory layout [z, rows, h, width]
 
 
 CASES = {
@@ -73,7 +73,8 @@ CASES = {
 
 
 def lie(array, turned):
-    """(array as it lies, its three strides): [z, h, rows, width], turned [z, rows, h, width]."""
+    """Return the array in memory order and its three strides: [z, h, rows, width], or
+    [z, rows, h, width] if `turned`."""
     z, h, r, w = array.shape
     if turned:
         return np.ascontiguousarray(array.transpose(0, 2, 1, 3)), (r * h * w, w, h * w)
@@ -86,14 +87,14 @@ def back(array, shape, turned):
 
 
 def strides(shape, rank=4):
-    """Of a broadcast operand, 0 where it is one."""
+    """Return strides of a broadcast operand, 0 for axes of size 1."""
     full = (1,) * (rank - len(shape)) + tuple(shape)
     steps = np.cumprod((1, *full[:0:-1]))[::-1]
     return [int(s) if d > 1 else 0 for s, d in zip(steps, full, strict=True)]
 
 
 class Made:
-    """Operands of a case, and what its twin makes of them."""
+    """Operands of a case and the results of its naive twin."""
 
     def __init__(self, case, rng, dtype=np.float32):
         self.case, self.scale = case, 0.4
@@ -157,7 +158,7 @@ class Made:
 
 
 def run(made, storage="f32", runner=same_for_threads, **how):
-    """(y, dq, dk, dv) of the kernels, and dy."""
+    """Run the kernels; return (y, dq, dk, dv) and dy."""
     case, scalars = made.case, made.scalars()
     storages = dict.fromkeys("QKVB", storage)
     sizes = {n: (scalars[f"n{n}"],) for n in "qkvy"}
@@ -187,7 +188,7 @@ def test_attention_and_gradients_equal_naive(rng, name):
     made = Made(CASES[name], rng)
     found, dy = run(made)
     for which, one, expected in zip("yqkv", found, made.twin(dy.astype(np.float64)), strict=True):
-        # chains of up to 200 products, exp to 1 unit
+        # sums of up to 200 products; exp is within 1 ulp
         np.testing.assert_allclose(one, expected, 2e-5, 2e-5, err_msg=which)
 
 
@@ -237,5 +238,5 @@ def test_a_query_without_a_key_is_no_number(rng):
     (y, dq, dk, dv), _ = run(made)
     for array in (y, dv):
         assert np.isfinite(array[0]).all() and np.isnan(array[1]).all()
-    for array in (dq, dk):  # a score that was replaced has no gradient
+    for array in (dq, dk):  # a replaced score has no gradient
         assert np.isfinite(array[0]).all() and not array[1].any()

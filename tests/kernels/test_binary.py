@@ -1,4 +1,4 @@
-"""Broadcasting binary kernels and their gradients against numpy in float64."""
+"""Broadcasting binary kernels and their gradients, compared with numpy in float64."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def _array(rng, shape, dtype, name=""):
     return (np.abs(x) + 0.5 if name[:3] in ("pow", "div") else x).astype(dtype)
 
 
-# Every function with one triple of storages, one function with all: each is compiled.
+# Every function with one set of storages and one function with all sets: each is compiled.
 STORED = [(name, ("f16", "f32", "f32")) for name in BINARY]
 STORED += [("mul", ("f32", "f32", "f32")), ("mul", ("f16", "f16", "f16"))]
 
@@ -50,7 +50,7 @@ def test_binary_equals_naive_for_any_broadcast(name, kinds, case):
 
 
 def _gradient_operands(shape, a, b, kept):
-    """Operands of bgrad but the arrays; dims of `shape` are split into kept and reduced ones."""
+    """Return bgrad's operands except arrays; dims of `shape` are split into kept and reduced."""
     steps = [
         geometry.dense(shape),
         *(geometry.broadcast(v.shape, shape) for v in (a, b)),
@@ -85,7 +85,7 @@ def test_gradient_equals_naive_for_any_broadcast(name, storages, case, acc):
     )["out"]  # fmt: skip
     terms, sizes = naive_binary.gradient(name, *(v.astype(np.float64) for v in (a, b, dy)), kept)
     error = np.abs(found.astype(np.float64).ravel() - (terms.ravel() + acc * out.ravel()))
-    # Each term carries a few roundings of float32; their sum is exact beside that.
+    # Each term has a few float32 rounding errors; the error of their sum is negligible.
     assert (error <= 1e-6 * (sizes.ravel() + np.abs(out.ravel()) + 1)).all()
 
 
@@ -111,7 +111,7 @@ def test_gradient_rounds_stochastically_to_a_neighbour_where_asked(rng):
     assert (random != nearest).any()
 
 
-# PRelu does not read the slope where the input is positive.
+# PRelu does not read the slope for positive inputs.
 @pytest.mark.parametrize("name", [name for name in BINARY if name != "prelu"])
 def test_binary_lets_nan_through(name):
     a = np.array([np.nan, 2, np.nan, 2], np.float32)

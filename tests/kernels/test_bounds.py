@@ -1,4 +1,4 @@
-"""Integers of a tape from a file that would lead a kernel outside of its operands."""
+"""Integers in a tape file that would make a kernel leave its operands are refused."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,8 @@ from edgetrain.kernels.declaration.spec import Spec
 from edgetrain.kernels.registry import Kernel
 
 STRIDES = "qz qh qr kz kh kr vz vh vr yz yh yr mz mh mr mc bz bh br bc"
-SIGNED = {"signed", "reach", "compared"}  # kinds of a tape's integers that may be negative
-# Kernels with integers that once led below an operand, or took a branch that nothing bounds.
+SIGNED = {"signed", "reach", "compared"}  # kinds of tape integers that may be negative
+# Kernels whose integers once reached below an operand or selected an unchecked branch.
 BELOW = {
     "attention": f"{STRIDES} guard keep how band first",
     "attention_dq": STRIDES,
@@ -33,12 +33,12 @@ BELOW = {
 
 def _kernels() -> Iterator[Kernel]:
     for name in registry.names():
-        if name != "run_tape" and not name.startswith("drive_"):  # in no tape: tapes/decode.py
+        if name != "run_tape" and not name.startswith("drive_"):  # never on a tape: tapes/decode.py
             yield from registry.variants(name)
 
 
 def _sound(spec: Spec) -> dict[str, int]:
-    """References that are there, and integers that are each in their range."""
+    """Return valid operands: every reference present, every integer within its range."""
     numbers = {o.name: min(max(1, o.range.least), o.range.most) for o in spec.operands if o.range}
     return {o.name: 0 for o in spec.operands if o.mode != "t"} | numbers
 

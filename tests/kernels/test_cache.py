@@ -1,4 +1,4 @@
-"""Kept files are code: damage and swaps are noticed, folders that others may write are refused."""
+"""Cached code is checked: damaged and swapped files are noticed, world-writable folders refused."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.fixture
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of the test's own."""
+    """Use a cache folder of the test's own."""
     monkeypatch.setenv("EDGETRAIN_CACHE", str(tmp_path / "cache"))
     disk.directory.cache_clear()
     yield tmp_path / "cache"
@@ -40,7 +40,7 @@ def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def found(place: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path | None, str]:
-    """The directory taken where `place` is asked for, and what is said."""
+    """Ask for `place` as the cache; return the directory used and the message on stderr."""
     os.environ["EDGETRAIN_CACHE"] = str(place)
     disk.directory.cache_clear()
     return disk.directory(), capsys.readouterr().err
@@ -109,7 +109,7 @@ def test_damaged_objects_are_compiled_again(
 def test_an_object_is_found_by_its_code_and_one_that_is_lost_compiled_again(
     chosen: Path, lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two files: the object by what it means, and the name of that by its sources."""
+    """An entry has two files: the object, named by its code, and an index from sources to it."""
     (kernel,) = registry.variants("loss_total")[:1]
     whole, compiled = kernel.object({}, jit.host()), []
     files = sorted((chosen / "objects").iterdir(), key=lambda path: b"ELF" in path.read_bytes()[:8])
@@ -126,7 +126,7 @@ def test_planner_loops_are_kept_and_damaged_ones_compiled_again(
 ) -> None:
     compiled = []
     make = loop_text.object_of
-    monkeypatch.setattr(functions.Unit, "every", [])  # a library has the package's units alone
+    monkeypatch.setattr(functions.Unit, "every", [])  # a library has only the package's units
     monkeypatch.setattr(loop_text, "object_of", lambda *args: compiled.append(1) or make(*args))
     for _ in range(2):
         unit = functions.Unit("doubling", __package__, ("doubled",))
@@ -137,7 +137,7 @@ def test_planner_loops_are_kept_and_damaged_ones_compiled_again(
         (path,) = (chosen / "libraries").iterdir()
         if kind in DAMAGE:
             damaged = DAMAGE[kind](path.read_bytes())
-            path.unlink()  # what is loaded stays mapped
+            path.unlink()  # loaded files stay mapped
             path.write_bytes(damaged)
     assert len(compiled) == (1 if kind == "unharmed" else 2)
 
@@ -178,7 +178,7 @@ def test_directory_below_one_that_others_may_write_is_refused(chosen: Path, caps
     (above / "cache").mkdir(parents=True)
     above.chmod(0o777)
     assert found(above / "cache", capsys)[0] is None
-    above.chmod(0o1777)  # as /tmp: others cannot touch what is not theirs
+    above.chmod(0o1777)  # like /tmp: others cannot touch files they do not own
     assert found(above / "cache", capsys)[0] == (above / "cache").resolve()
 
 
@@ -256,7 +256,7 @@ def test_expression_means_what_python_means(text: str) -> None:
 
 
 def test_what_a_kernel_is_made_of_outside_this_package_changes_its_key():
-    """Formulas of formats, of which loads and stores are made; a schedule's factor."""
+    """Formulas of formats, which make up loads and stores, and a schedule's factor."""
     assert {".formats.fp16", ".formats.bf16", ".formats.coded"} <= {*sources.closure("gemm.fast")}
     of_schedule = {*sources.closure(".optim.schedules.polynomial")}
     made_of = {".optim.schedules.polynomial", ".optim.schedules.kernels", "step_loop.rates"}

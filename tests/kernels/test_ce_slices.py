@@ -1,4 +1,4 @@
-"""Cross-entropy a slice of the classes at a time against its naive twin, whole in one piece."""
+"""Cross-entropy computed by slices of the classes, compared with a naive twin over all classes."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ TOLERANCE = {"f32": 2e-6, "f16": 2.0**-10}
 
 
 def sliced(x, t, cw, smoothing, width, storage="f32"):
-    """What the slices leave in stat, and the best five of each row."""
+    """Return the statistics after all slices, and the five best classes of each row."""
     rows, n = x.shape
     stat, best = np.full((rows, 5), np.nan), np.full((rows, 5), 7, np.float32)
     scores = np.full((rows, 5), np.nan, np.float32)
@@ -80,7 +80,7 @@ def test_slices_equal_naive_twin(batch, each, n, width, smoothing, storage, mask
     sums = out["partials"].reshape(64, -1).sum(0)
     weights = np.ones(batch) if sw is None else sw.astype(np.float64)
     losses, counted, correct, gradient = 0.0, 0, 0, np.zeros((rows, n))
-    for row in range(rows):  # each position by itself, with the weight of its sample
+    for row in range(rows):  # each position on its own, with its sample's weight
         sample = row // each
         one = (x[row][None, :, None], t[row].reshape(1, 1))
         usual = (np.float32(smoothing), -100, int(sample < samples), 1)

@@ -1,4 +1,4 @@
-"""A library of all kernels has what Programs call: `choices.every`."""
+"""A library of all kernels (`choices.every`) contains every kernel that Programs call."""
 
 import functools
 
@@ -40,7 +40,7 @@ def test_optimizers_of_every_storage_are_in_a_library(optimizer):
 
 
 def test_variants_for_numbers_alone_are_in_a_library_for_numbers_alone():
-    """They cannot be compiled for blocks."""
+    """These variants cannot be compiled for block formats."""
     names = {name for name in _names() if name[1] == "wide" and name[0] in ("sgd", "adam", "lamb")}
     assert {name[0] for name in names} == {"sgd", "adam", "lamb"}
     assert {storage for name in names for storage in name[2:]} == {"f32", "f16"}

@@ -1,4 +1,4 @@
-"""What a kernel is compiled from: comments, docstrings and places are none of it, all else is."""
+"""A kernel's cache key: independent of comments, docstrings and source locations only."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def make(table, scale=3):
 
 
 def key(source: str = SOURCE, size: int = 4) -> str:
-    """Of `run`, in a module of this package."""
+    """Return the key of `run`, defined in a module of this package."""
     scope = {"__name__": "edgetrain.made_by_a_test"}
     exec(compile(source, "made by a test", "exec"), scope)
     return key_of(scope["make"](scope["Table"](size)))
@@ -100,7 +100,7 @@ print(" ".join(made))
 
 
 def compiled(folder: Path) -> list[str]:
-    """Kernels that had to be compiled anew by the tree in `folder`."""
+    """Return the kernels that the tree in `folder` had to compile."""
     given = os.environ | {"PYTHONPATH": str(folder), "EDGETRAIN_CACHE": str(folder / "cache")}
     done = subprocess.run(
         [sys.executable, "-c", COUNT], env=given, cwd=folder, capture_output=True, text=True
@@ -133,8 +133,8 @@ def test_a_comment_compiles_nothing_and_a_formula_its_own_kernels(tmp_path: Path
 
 
 def test_objects_are_emitted_in_one_file() -> None:
-    """Passes and code generation are asked for by a recipe; nobody else does either."""
+    """Only these files run LLVM passes and code generation; everything else passes a recipe."""
     room = ROOT / "edgetrain" / "kernels" / "emission"
     asks = ("create_pass_builder", "machine.emit_object(", ").emit_object(")
     found = {p.name for p in room.glob("*.py") if any(one in p.read_text() for one in asks)}
-    assert found == {"objects.py", "frames.py"}  # frames: listens to LLVM while it emits
+    assert found == {"objects.py", "frames.py"}  # frames.py reads LLVM's output while it emits

@@ -1,4 +1,4 @@
-"""Convolutions against numpy in float64: any shape, both storages, prologues, threads."""
+"""Convolutions compared with numpy in float64: any shape, both storages, prologues, threads."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from . import naive_conv, naive_norm
 from .harness import DTYPES, control, same_for_threads
 from .naive_conv import Conv
 
-# float32 sums of a few hundred products of numbers near 1; storing as fp16 costs 2^-11.
+# Float32 sums of a few hundred products near 1; fp16 storage adds an error of 2^-11.
 TOLERANCE = {"f32": 2e-5, "f16": 1e-3}
 
 CASES = [
@@ -57,8 +57,8 @@ def _close(found, expected, storage):
 
 
 def _prologue(rng, p, kind, x):
-    """(operands, the input after the prologue) for none, an activation, batch-norm and relu or
-    alone."""
+    """Return (operands, input after the prologue); `kind` is none, an activation, batch-norm with
+    relu, or batch-norm alone."""
     if kind == "none":
         return {"act": 0, "lo": 0.0, "hi": 0.0}, x
     if kind == "relu":
@@ -139,8 +139,8 @@ def check_dw(p, storage, kind, variant="", threads=(1, 3)):
     return out["dwt"]
 
 
-# Shapes that meet the fast kernels' own corners: several tiles, images in one tile, chunks of
-# channels, blocks of outputs, columns cut, classes of strides, kernels wider than the map.
+# Corner cases of the fast kernels: several tiles, several images in a tile, channel chunks,
+# output blocks, partial columns, stride classes, kernels wider than the map.
 FAST_CASES = [
     Conv(n=3, c=20, h=18, wd=18, k=21, kh=3, kw=3, ph=1, pw=1),
     Conv(n=7, c=33, h=4, wd=4, k=70, kh=3, kw=3, ph=1, pw=1),
@@ -151,14 +151,14 @@ FAST_CASES = [
     Conv(n=1, c=3, h=40, wd=37, k=8, kh=7, kw=7, sh=2, sw=2, ph=3, pw=3),
     Conv(n=2, c=12, h=6, wd=6, k=8, kh=3, kw=3, ph=2, pw=2, dh=2, dw=2, g=2),
     Conv(n=2, c=3, h=4, wd=4, k=4, kh=9, kw=11, ph=6, pw=8),
-    # windows more than two columns apart
+    # stride over two columns
     Conv(n=2, c=3, h=35, wd=38, k=5, kh=4, kw=4, sh=4, sw=4),
     Conv(n=1, c=3, h=65, wd=71, k=4, kh=11, kw=11, sh=4, sw=4, ph=2, pw=2),
     Conv(n=1, c=2, h=40, wd=66, k=4, kh=17, kw=19, sh=16, sw=17, ph=9, pw=18),
     Conv(n=3, c=5, h=7, wd=55, k=6, kh=2, kw=1, sh=1, sw=3, ph=1),
     Conv(n=1, c=2, h=3, wd=1100, k=3, kh=2, kw=5, sh=2, sw=4, ph=1, pw=3),
-    # two columns apart: one tap, lines of several vectors, odd ones, more places than columns,
-    # rows that are not two apart, maps of a few pixels, taps that nothing is left of
+    # stride two: one tap, lines of several vectors, odd lines, more places than columns, other
+    # row strides, maps of a few pixels, taps entirely in the padding
     Conv(n=2, c=9, h=16, wd=16, k=5, sh=2, sw=2),
     Conv(n=1, c=3, h=9, wd=75, k=6, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
     Conv(n=2, c=4, h=7, wd=6, k=5, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1, extra_h=3, extra_w=9),
@@ -234,7 +234,7 @@ DEPTHWISE = [
     Conv(n=3, c=5, h=23, wd=31, k=5, kh=5, kw=5, sh=2, sw=2, ph=2, pw=2, g=5),
     Conv(n=2, c=3, h=1, wd=700, k=3, kw=31, pw=15, g=3),
     Conv(n=2, c=3, h=12, wd=40, k=3, kh=3, kw=3, ph=2, pw=2, dh=2, dw=2, g=3),
-    # as large as what they read: several channels in a vector, one, bands of rows, images together
+    # output as large as input: several channels in a vector, one, bands of rows, several images
     *(
         Conv(n=n, c=c, h=h, wd=wd, k=c, kh=3, kw=3, ph=1, pw=1, g=c)
         for n, c, h, wd in (
@@ -250,7 +250,7 @@ DEPTHWISE = [
             (1, 1, 3, 300),
         )
     ),
-    # half as large
+    # output half as large
     *(
         Conv(n=2, c=3, h=h, wd=wd, k=3, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1, g=3)
         for h, wd in ((4, 4), (8, 8), (6, 8), (16, 16), (34, 32), (6, 48), (6, 6), (7, 16))

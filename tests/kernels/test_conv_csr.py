@@ -1,4 +1,4 @@
-"""Sparse convolutions against the dense ones in numpy: any shape, storages, prologues, threads."""
+"""Sparse convolutions against dense ones in numpy: any shape, storages, prologues, threads."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ LEAD, TAIL = 3, 5  # slots of other layers before and after
 
 
 def weights_of(p: Conv, storage: str, density: float, dtype: str = "u8", scale: float = 1.0):
-    """(dense weight, mask, operands) of a layer in the middle of a pool."""
+    """Return (dense weight, mask, pool, operands) of a layer in the middle of a pool."""
     rng = np.random.default_rng(11)
     layer = csr.Layer("w", p.w_shape, 0, 0)
     mask = rng.random(p.w_shape) < density
@@ -35,15 +35,15 @@ def weights_of(p: Conv, storage: str, density: float, dtype: str = "u8", scale: 
 
 
 def _alone(pool, pattern):
-    """The layer's slots without the others', and the pattern that says so."""
-    own = np.concatenate([pool[LEAD:-TAIL], pool[:2]])  # it may grow by two
+    """Return the layer's own slots without the rest of the pool, and the matching pattern."""
+    own = np.concatenate([pool[LEAD:-TAIL], pool[:2]])  # room to grow by two
     return own, pattern | {"room": own.size, "held": own.size}
 
 
 def check_forward(
     p, storage, kind, variant="", threads=(1, 3), density=0.4, columns="u8", kernel="conv_csr"
 ):
-    """y, equal to numpy's, to that of the layer alone and, in float32, to that of 8-bit blocks."""
+    """Return y; it must match numpy, the layer alone and, in float32, weights in 8-bit blocks."""
     rng = np.random.default_rng(7)
     x, bias = _normal(rng, p.x_shape, storage), _normal(rng, p.k, "f32")
     scale = (p.c // p.g * p.kh * p.kw) ** -0.5
@@ -75,7 +75,7 @@ def check_forward(
 
 
 def _check_blocks(run, pool, pattern, threads, result):
-    """The kernel reads weights in 8-bit blocks as the floats that they stand for."""
+    """Check that weights in 8-bit blocks give the same bits as their decoded floats."""
     blocks, held = INT8.encode(pool), pattern | {"held": pool.size}
     read = run(decoded(blocks, pool.shape), pattern, threads[-1:])[result]
     assert run(blocks, held, threads[-1:], "q8")[result].tobytes() == read.tobytes()
@@ -84,7 +84,7 @@ def _check_blocks(run, pool, pattern, threads, result):
 def check_dx(
     p, storage, acc, variant="", threads=(1, 3), density=0.4, columns="u8", kernel="conv_csr_dx"
 ):
-    """dx, compared as in `check_forward`."""
+    """Return dx, checked as in `check_forward`."""
     rng = np.random.default_rng(8)
     dy, dx = _normal(rng, p.y_shape, storage), _normal(rng, p.x_shape, storage)
     scale = (p.k // p.g * p.kh * p.kw) ** -0.5

@@ -8,7 +8,7 @@ from .naive_conv import Conv
 from .test_conv import FAST_CASES, convolutions
 from .test_conv_csr import check_dw, check_dx, check_forward
 
-# Tiles of whole vectors of a map (pieces of 16) and of whole lines of 8.
+# Tiles of whole vectors of a map (16 lanes) and of whole lines of 8.
 DIRECT_CASES = [
     ("direct", Conv(n=2, c=12, h=32, wd=32, k=20, kh=3, kw=3, ph=1, pw=1)),
     ("direct", Conv(n=3, c=30, h=16, wd=16, k=140, kh=3, kw=3, ph=1, pw=1)),
@@ -34,7 +34,7 @@ SPARSE_CASES = [
     Conv(n=2, c=6, h=9, wd=17, k=5, kh=3, kw=3, sh=2, sw=2, dh=2, dw=2, ph=2, pw=2),
     Conv(n=2, c=6, h=9, wd=17, k=5, kh=1, kw=1, sh=2, sw=2, ph=1, pw=1),
 ]
-# Lines whose ends lie anywhere in a vector, alone and, of maps 8 wide, two images at once.
+# Lines that end anywhere in a vector: one image, and two images at once for maps 8 wide.
 LINES = [
     *(Conv(n=2, c=3, h=5, wd=wd, k=4, kh=3, kw=3, ph=1, pw=1) for wd in (9, 12, 15, 17, 31, 33)),
     *(Conv(n=n, c=5, h=9 - n, wd=8, k=6, kh=3, kw=3, ph=1, pw=1) for n in (1, 2, 3, 4)),

@@ -1,4 +1,4 @@
-"""Strided copies against numpy views, and fills."""
+"""Strided copies compared with numpy views, and fills."""
 
 import itertools
 
@@ -18,7 +18,7 @@ PAIRS += [("i32", "f32"), ("f32", "i32"), ("u8", "f32")]
 
 @st.composite
 def views(draw):
-    """A shape, and for each axis (start, step) of a slice, and a permutation of the axes."""
+    """Draw a shape, (start, step) of a slice along each axis, and a permutation of the axes."""
     shape, _ = draw(geometry.masked_shapes())
     slices = []
     for d in shape:
@@ -29,7 +29,7 @@ def views(draw):
 
 
 def _view(shape, slices, order):
-    """Origin, dims and strides of the view, and the view as indices into the dense array."""
+    """Return origin, dims and strides of the view, and the view as indices into the dense array."""
     flat = np.arange(int(np.prod(shape))).reshape(shape)
     flat = flat[tuple(slice(start, None, step) for start, step in slices)].transpose(order)
     dims = flat.shape

@@ -1,4 +1,4 @@
-"""Dropout: the mask's twin in numpy, its share, and that the gradient sees the same mask."""
+"""Dropout: the mask equals its numpy twin, its share is right, the gradient uses the same mask."""
 
 import numpy as np
 import pytest
@@ -36,14 +36,14 @@ def test_dropout_keeps_the_share_it_is_asked_to():
     x = np.ones(200_000, np.float32)
     call = {"ctl": control(**WORDS), "key": 1, "n": x.size, "p": 0.3}
     y = same_for_threads("dropout", {"S": "f32"}, x=x, y=x.shape, **call)["y"]
-    # Five standard deviations of a share of 200000 draws.
+    # Five standard deviations of the share in 200000 draws.
     assert abs((y > 0).mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / x.size)
 
 
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 @pytest.mark.parametrize(("shape", "start", "stop"), [((1, 9, 40), 2, 6), ((5, 7, 3), 6, 7)])
 def test_dropout_part_draws_what_the_whole_draws(rng, storage, shape, start, stop):
-    """A part [outer, start:stop, inner] of an array."""
+    """The part is [outer, start:stop, inner] of an array."""
     outer, steps, inner = shape
     whole = rng.normal(size=shape).astype(DTYPES[storage])
     call = {"ctl": control(**WORDS), "key": 7, "p": 0.4}

@@ -1,4 +1,4 @@
-"""Elementwise kernels against float64 twins."""
+"""Elementwise kernels compared with float64 twins."""
 
 import numpy as np
 import pytest
@@ -11,14 +11,14 @@ from .harness import DTYPES, same_for_threads
 SLOPED = [row.name for row in ROWS.values() if row.vjp is not None]
 PARAMETERS = {
     "clip": (-0.7, 1.1), "clamp": (-0.7, 1.1), "hardsigmoid": (0.2, 0.5), "elu": (1.3, 0.0),
-    "fake_quantize": (2**-6, 100.0),  # a power of two: all types round the same quotient
+    "fake_quantize": (2**-6, 100.0),  # a power of two, so the quotient is the same in all types
 }  # fmt: skip
-# A few roundings of float32, or one rounding of the stored fp16.
+# A few float32 rounding errors, or one rounding of the stored fp16.
 RTOL = {"f32": 2e-6, "f16": 1e-3}
 SIZES = (1, 63, 64, 1003)
 
 
-# Where values and slopes stay in the range of fp16.
+# Ranges in which values and slopes fit fp16.
 TAME = {"exp": (-9.0, 5.0), "sinh": (-5.0, 5.0), "cosh": (-5.0, 5.0), "tan": (-1.2, 1.2)}
 
 
@@ -40,7 +40,7 @@ READ = [name for name in SLOPED if ROWS[name].saved]
 
 
 def _slopes(name, x, a, b):
-    """The slope at x in float64, as the row's vjp has it."""
+    """Return the slope at x in float64, computed by the row's vjp."""
     row = ROWS[name]
     with np.errstate(all="ignore"):
         s = naive.value(name)(x, a, b) if row.saved == "y" else x
@@ -50,7 +50,7 @@ def _slopes(name, x, a, b):
 
 @pytest.mark.parametrize("name", READ)
 def test_a_row_says_whether_its_slope_is_bounded(name):
-    """Beside the ends of what the function takes, and far out."""
+    """Sampled near the ends of the function's domain and far out."""
     least, most = (float(end) for end in ROWS[name].domain)
     ends = [end + s * 10.0**-k for end, s in ((least, 1), (most, -1)) for k in range(3, 13)]
     far = [s * 10.0**k for s in (-1, 1) for k in range(-6, 7)] + [np.pi / 2, 60.0, -60.0]
@@ -62,7 +62,7 @@ def test_a_row_says_whether_its_slope_is_bounded(name):
 @pytest.mark.parametrize("name", [name for name in READ if ROWS[name].bounded])
 def test_a_row_says_where_its_slope_jumps(name):
     a, b = PARAMETERS.get(name, (0.1, 0.0))
-    x = np.arange(-8192, 8192) / 1024 + 1 / 2053  # no kink is among them
+    x = np.arange(-8192, 8192) / 1024 + 1 / 2053  # avoids every kink
     slopes = _slopes(name, x, a, b)
     jumps = x[1:][np.abs(np.diff(slopes)) > 0.02]
     kinks = [kink for kink in ROWS[name].kinks(a, b) if abs(kink) < 8]

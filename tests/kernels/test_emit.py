@@ -1,4 +1,4 @@
-"""One object of a Program: what is in it, what it needs, what another Program's has of it."""
+"""The object of a Program: contents, undefined symbols, and what it shares with other objects."""
 
 import ctypes
 import ctypes.util
@@ -74,7 +74,7 @@ def test_small_instructions_that_follow_each_other_are_one_function(program):
 def test_a_library_refers_to_nothing_and_shows_its_exports(program, name):
     library = built(program, name)
     assert undefined(library.code) == set()
-    # nothing else is seen, so that two nets can be linked into one firmware
+    # nothing else is exported, so two nets can be linked into one firmware
     assert exported(library.code) == {"net_train", "net_table"}
     assert library.sizes == sections(library.code) and ".text" in library.sizes
     assert library.lengths["micro"] == 16 * len(table_of(program).numbers["micro"])
@@ -135,7 +135,7 @@ def test_a_fused_multiply_add_of_own_functions_is_the_systems():
     system.restype, system.argtypes = ctypes.c_float, [ctypes.c_float] * 3
     draw = np.random.default_rng(0)
     bits = draw.integers(0, 2**32, (20_000, 3), np.uint32)
-    # Few bits and near exponents: sums halfway between two numbers, and subnormal ones.
+    # Few mantissa bits and close exponents: sums halfway between two numbers, and subnormals.
     halfway = (bits[:5000] & 0x83F80000) | draw.integers(0x30, 0x48, (5000, 3), np.uint32) << 24
     ones = np.float32([[1 + 2**-12, 1 + 2**-12, 2**-60], [1 + 2**-12, 1 + 2**-12, -(2**-60)]])
     tiny = np.float32(draw.standard_normal((2000, 3)) * [1e-20, 1e-20, 1e-41])
@@ -146,7 +146,7 @@ def test_a_fused_multiply_add_of_own_functions_is_the_systems():
         run(found[k:].ctypes.data, given[k:].ctypes.data, 0, 1)
     with np.errstate(all="ignore"):
         wanted = np.float32([system(*row) for row in given.tolist()])
-    np.testing.assert_array_equal(found, wanted)  # of NaN: that it is one
+    np.testing.assert_array_equal(found, wanted)  # any NaN equals any NaN
 
 
 @pytest.mark.parametrize("target", ["armv7", "riscv64"])

@@ -1,4 +1,4 @@
-"""Stack that emitted code takes, by what LLVM says of frames and by who calls whom."""
+"""Stack usage of emitted code, from LLVM's frame sizes and the call graph."""
 
 import os
 
@@ -47,7 +47,7 @@ def test_frames_are_what_functions_take_and_add_up_along_calls(name, capfd):
     assert found == frames["both"] + frames["wide"] + 16
 
 
-# `long` begins before `short` and is first used after it has ended: they share a slot.
+# `long` is declared before `short` but first used after it has ended: they share a slot.
 TWO_LIVES = """
 declare void @elsewhere(ptr)
 declare void @llvm.lifetime.start.p0(ptr)

@@ -1,4 +1,4 @@
-"""Conversions of halves in integers: every half, and float32 of all kinds, against numpy."""
+"""Half conversions in integer arithmetic: every half and all kinds of float32, against numpy."""
 
 import ctypes
 
@@ -15,7 +15,7 @@ _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
 def _converted(source: str, target: str, count: int):
-    """A function that converts `count` numbers of an array of type `source` to `target`."""
+    """Return a function that converts an array of `source` to `target`, `count` at a time."""
     kinds = [f"<{count} x {kind}>" if count > 1 else kind for kind in (source, target)]
     op, name = "fpext" if source == "half" else "fptrunc", f"et_{source}_{target}_{count}"
     text = f"""

@@ -1,4 +1,4 @@
-"""What becomes 32 bits wide, and what must not."""
+"""Which 64-bit integers are narrowed to 32 bits, and which must not be."""
 
 import llvmlite.binding as llvm
 import pytest
@@ -29,7 +29,7 @@ end:
 
 
 def one(body: str, parameters: str = "i64 %a, i64 %b, ptr %p") -> str:
-    """A function `k.f` of this body, narrowed with %a and %b as counts."""
+    """Return function `k.f` with this body, narrowed with %a and %b as counts."""
     text = f"define void @k.f({parameters}) {{\n{body}\n  ret void\n}}\n"
     out = narrowed(text, {"k.f": ["count", "count"]})
     llvm.parse_assembly(out).verify()
@@ -69,9 +69,9 @@ def test_what_is_made_of_counts_is_a_count(line):
 @pytest.mark.parametrize(
     "lines",
     [
-        "%w = load i64, ptr %p, align 8\n  %r = add i64 %w, %a",  # a word of 64 bits
+        "%w = load i64, ptr %p, align 8\n  %r = add i64 %w, %a",  # a 64-bit word
         "%w = load i32, ptr %p, align 4\n  %w64 = zext i32 %w to i64\n  %r = add i64 %w64, %a",
-        "%r = mul i64 %a, -7046029254386353131",  # a constant beyond 32 bits
+        "%r = mul i64 %a, -7046029254386353131",  # a constant over 32 bits
         "%r = shl i64 %a, 32",
         "%r = lshr i64 %a, %b",
         "%d = bitcast double 1.0 to i64\n  %r = xor i64 %d, %a",

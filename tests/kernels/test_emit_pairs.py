@@ -1,4 +1,4 @@
-"""Float64 as pairs of float32: every operation against float64, on this machine."""
+"""Float64 as pairs of float32: every operation compared with float64 on this machine."""
 
 import ctypes
 import re
@@ -21,7 +21,7 @@ EXACT = [0.0, -0.0, 1.0, -1.5, 2.0**-126, 2.0**-140, 2.0**120, np.inf, -np.inf, 
 
 
 def _probe(lines: str, result: str = "double", declared: str = ""):
-    """A function of two float64, of the text of its instructions on %a and %b that make %r."""
+    """Compile instructions that compute %r from float64 %a and %b; return the function."""
     name = f"et_probe{next(_COUNT)}"
     text = f"""{declared}
 define void @{name}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{

@@ -1,4 +1,4 @@
-"""First lanes of vectors without masked instructions: every number of lanes, at a page's end."""
+"""Partial vectors without masked instructions: every lane count, at the end of a page."""
 
 import ctypes
 import mmap
@@ -17,7 +17,7 @@ _NAMES = {"i8": "i8", "half": "f16", "float": "f32", "double": "f64"}
 
 
 def _text(name: str, kind: str, mask: str, rest: str) -> str:
-    """Loads first lanes of `in`, stores them all at `out`, then first lanes behind them."""
+    """Load the first lanes of `in`, store all lanes at `out`, then the first lanes after them."""
     vector, suffix = f"<16 x {kind}>", f"v16{_NAMES[kind]}.p0"
     nbytes = np.dtype(_TYPES[kind]).itemsize
     lanes = ", ".join(f"i32 {k}" for k in range(16))
@@ -42,7 +42,7 @@ define void @{name}(i64 %out, i64 %in, i64 %wide, i64 %nthreads) {{
 
 
 def _at_end(array: np.ndarray) -> tuple[mmap.mmap, int]:
-    """Memory whose last bytes are the array's, where nothing behind can be read; their address."""
+    """Map memory that ends with the array, before an unreadable page; return it and the address."""
     page = mmap.PAGESIZE
     memory = mmap.mmap(-1, 2 * page)
     where = ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -1,4 +1,4 @@
-"""Separate arithmetic: products rounded before they are added, against numpy and fused kernels."""
+"""Separate arithmetic (products rounded before the sum), against numpy and fused kernels."""
 
 import ctypes
 import dataclasses
@@ -58,7 +58,7 @@ def test_what_has_no_rule_is_refused():
 
 
 def _in_both(name: str, **given):
-    """y of a kernel of float32 operands, in fused arithmetic and in separate."""
+    """Return y of a float32 kernel in fused and in separate arithmetic."""
     kernel = next(k for k in registry.variants(name) if k.when is None)
     n, found = max(np.size(value) for value in given.values()), []
     shape, steps = [1] * 5 + [n], [0] * 5 + [1]

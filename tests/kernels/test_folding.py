@@ -1,4 +1,4 @@
-"""What several objects of a library share lies there once, and computes what it did."""
+"""Code shared by several objects of a library is stored once and computes the same."""
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from edgetrain.kernels.linking.relocate import MACHINES
 from edgetrain.kernels.linking.shared_object import shared_object
 from tests.kernels.test_shared_object import NEEDS_HOST, TARGETS, called, opened
 
-# A kernel, its helper and one that this calls; a constant beside the code for each factor.
+# A kernel, its helper, and the helper's helper; a constant outside the code for each factor.
 TEXT = """
 define internal i64 @et_leaf(i64 %x) noinline {{
   %a = mul i64 %x, {leaf}
@@ -42,7 +42,7 @@ define void @et_{name}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{
 }}
 """
 LABELS = "\n".join(f"    i64 {k}, label %case{k}" for k in range(9))
-# Nothing that a table of results could replace.
+# Code that a lookup table cannot replace.
 CASES = "".join(
     f'case{k}:\n  %v{k} = call i64 asm sideeffect "", "=r,0"(i64 {k * k})\n  br label %end\n'
     for k in range(9)
@@ -82,7 +82,7 @@ def made(name: str, leaf: int, factor: float = 1.5, own: float = 1.25, target=No
 
 
 def kept(objects: list[bytes]) -> list[str]:
-    """Names of the sections with code that a library of these objects has."""
+    """Return the names of the code sections in a library of these objects."""
     found = [Relocatable(code) for code in objects]
     defined = {
         one.name: (n, one)
@@ -103,7 +103,7 @@ def test_folding_keeps_a_helper_of_several_kernels_once(target):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_folding_tells_code_apart_by_what_it_calls_and_reads(target):
-    """et_middle has the same bytes in all; et_leaf but for a number that lies beside it."""
+    """et_middle has the same bytes in all; et_leaf differs only in a constant outside the code."""
     first = made("a", 3, target=TARGETS[target])
     for other in (
         made("b", 5, own=2.5, target=TARGETS[target]),

@@ -1,5 +1,5 @@
-"""No helper of a kernel returns a pointer: one to a buffer of its own would point into a frame that
-has ended. Inlined it seems to work, for as long as nothing else is put there."""
+"""No helper of a kernel returns a pointer: a pointer to its own buffer would point into a dead
+frame. If inlined, it seems to work until something reuses the memory."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What the compiler of kernels makes of Python: each construct against Python itself."""
+"""The kernel compiler compared with Python, construct by construct."""
 
 import types
 from typing import NamedTuple
@@ -115,7 +115,7 @@ CASES = [_early, _loops, _chosen, _retyped, _bits, _records, _functions, _genera
 
 
 def _plain(function):
-    """The function with helpers that Python calls."""
+    """Return the function with its inlined helpers as plain Python functions."""
     names = dict(function.__globals__)
     for name in function.__code__.co_names:
         if isinstance(names.get(name), Inline):

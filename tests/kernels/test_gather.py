@@ -52,8 +52,8 @@ def test_gather_gradient_rounds_without_bias_in_half_precision():
         "gather_bwd", {"S": "f16", "G": "f16"}, idx=np.zeros(count, np.int32), dy=dy, dx=dx,
         ctl=control(SEED=1), key=1, sr=1, outer=1, axis=1, inner=inner, count=count, padding=-1,
     )["dx"]  # fmt: skip
-    # To nearest nothing would ever arrive. One step is 2^-10 with probability 1/4: the mean of 64
-    # columns has a standard deviation below 0.003.
+    # Rounding to nearest would lose every term. One step is 2^-10 with probability 1/4: the mean of
+    # 64 columns has a standard deviation below 0.003.
     assert abs(found.astype(np.float64).mean() - (1 + count * 2.0**-12)) < 0.015
 
 
@@ -73,7 +73,7 @@ def test_rows_of_blocks_and_their_gradient_are_within_a_step_of_the_twin(rng, sh
         key=1, sr=1, padding=-1, **sizes,
     )["dx"]  # fmt: skip
     found, dense = decoded(found, shape), naive.gather_bwd(idx, dy, x, -1)
-    step = np.abs(dense).max() / 64  # at most; a number is rounded each time that its block is
+    step = np.abs(dense).max() / 64  # upper bound; a number is rounded whenever its block is
     assert np.abs(found - dense).max() < 40 * step and np.abs((found - dense).mean()) < step / 4
     untouched = np.ones(shape[1], bool)
     untouched[[at for _, at in naive.valid(idx, shape[1])]] = False

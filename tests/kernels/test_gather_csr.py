@@ -1,4 +1,4 @@
-"""Rows of a sparse table and their gradient against the dense twins of indexing/gather.py."""
+"""Rows of a sparse table and their gradient, against the dense twins of indexing/gather.py."""
 
 import numpy as np
 import pytest
@@ -104,6 +104,6 @@ def test_gradient_rounds_without_bias_in_half_precision():
         dwt=np.ones(channels, np.float16), ctl=control(SEED=1), key=1, count=count, rows=1,
         channels=channels, taps=1, chunk=channels, slots=channels,
     )["dwt"]  # fmt: skip
-    # To nearest nothing would ever arrive. One step is 2^-10 with probability 1/4: the mean of 64
-    # columns has a standard deviation below 0.003.
+    # Rounding to nearest would lose every term. One step is 2^-10 with probability 1/4: the mean of
+    # 64 columns has a standard deviation below 0.003.
     assert abs(found.astype(np.float64).mean() - (1 + count * 2.0**-12)) < 0.015

@@ -1,4 +1,4 @@
-"""Every variant of gemm against the naive twin, over random shapes and strides."""
+"""Every variant of gemm compared with the naive twin, over random shapes and strides."""
 
 import functools
 import itertools
@@ -23,13 +23,13 @@ VARIANTS = [k.variant for k in registry.variants("gemm")]
 HOST_VARIANT = f"tiles{jit.host().lanes}"
 A_AXES = ("az1", "az2", "am", "ak2", "ak")
 B_AXES = ("bz1", "bz2", "bn", "bk2", "bk")
-# An ulp of the stored result. On top, half an ulp of each partial sum of a chain, which grow like
-# a random walk: five standard deviations of that, for a high walk, are below terms * 2^-22.
+# One ulp of the stored result, plus half an ulp of each partial sum of a chain. Partial sums grow
+# like a random walk: five standard deviations of a high walk are below terms * 2^-22.
 TOLERANCE = {"f32": 2.0**-23, "f16": 2.0**-11}
 
 
 def strides_of(order, sizes, pad=0) -> dict[str, int]:
-    """Strides of a dense array whose axes lie in `order`, outermost first, rows `pad` longer."""
+    """Strides of a dense array with axes in `order`, outermost first, rows padded by `pad`."""
     out, step = {}, 1
     for axis in reversed(order):
         out[axis] = step
@@ -42,7 +42,7 @@ def extent(sizes, strides) -> int:
 
 
 def operands(rng, shape, a_order, b_order, storages, pad=0, broadcast=(), **more):
-    """Operands of a call; `broadcast` names axes of a or b whose stride is 0."""
+    """Return the operands of a call; the axes of a or b in `broadcast` get stride 0."""
     z1, z2, m, n, k2, k = shape
     a_sizes = dict(zip(A_AXES, (z1, z2, m, k2, k), strict=True))
     b_sizes = dict(zip(B_AXES, (z1, z2, n, k2, k), strict=True))
@@ -100,7 +100,7 @@ def test_gemm_equals_naive_twin(
 ):
     rng = np.random.default_rng(seed)
     if variant not in ("plain", HOST_VARIANT):
-        halves = "fff"  # these differ from the host's in sizes only: save compiling mixtures
+        halves = "fff"  # these differ from the host's only in sizes: avoid compiling mixtures
     storages = {s: "f16" if h == "h" else "f32" for s, h in zip("ABC", halves, strict=True)}
     bias = rng.standard_normal(shape[3]).astype(np.float32) if biased else None
     v = operands(
@@ -134,7 +134,7 @@ def test_gemm_adds_chains_in_order_when_a_sum_is_made_in_parts(rng, variant, bia
     v = operands(rng, (1, 1, m, n, 1, k), A_AXES, B_AXES, storages, 3, alpha=0.5, bias=bias)
     found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
     total = np.zeros_like(found)
-    for start in range(0, k, KC):  # a call for each chain, added to what is there
+    for start in range(0, k, KC):  # one call per chain, added to the sum so far
         factors = {"a": v["a"][start:], "b": v["b"][start:], "k": min(KC, k - start)}
         extents = {"na": v["na"] - start, "nb": v["nb"] - start}
         part = v | factors | extents | {"c": total, "alpha": 1.0, "acc": 1, "bias": None}
@@ -150,7 +150,7 @@ def test_gemm_adds_chains_in_order_when_a_sum_is_made_in_parts(rng, variant, bia
 def test_gemm_writes_rows_of_batches_in_turn(rng, variant, batch, acc):
     shape = (9, 1, 20, 40, 1, 150) if batch == "z1" else (1, 9, 20, 40, 1, 150)
     v = operands(rng, shape, A_AXES, B_AXES, dict.fromkeys("ABC", "f32"), 0, (f"b{batch}",))
-    # time is outside of the batch in c, not in a
+    # time is the outer axis in c but not in a
     v |= {f"c{batch}": 40, "cm": 9 * 40, "acc": acc, "bias": rng.standard_normal(40)}
     v["bias"] = v["bias"].astype(np.float32)
     check(v, dict.fromkeys("ABC", "f32"), variant)
@@ -194,7 +194,7 @@ def test_gemm_of_one_term_rounds_each_product_once(rng, variant, acc, sr, m, n):
     storages = dict.fromkeys("ABC", "f32")
     v = operands(rng, (1, 1, m, n, 1, 1), A_AXES, B_AXES, storages, 3, acc=acc, sr=sr, key=9)
     v["ctl"] = control(SEED=11, STEP=2, MICROBATCH=1)
-    v["a"][0], v["b"][0], v["c"][: n + 1] = 1e-30, -1e-30, -0.0  # products and sums that are -0
+    v["a"][0], v["b"][0], v["c"][: n + 1] = 1e-30, -1e-30, -0.0  # products and sums of -0
     found = same_for_threads("gemm", storages, variant=variant, **v)["c"]
     expected, reach = v["c"].copy(), [4 * v["cm"], 4]
     lines = as_strided(expected, (m, n), reach)
@@ -204,7 +204,7 @@ def test_gemm_of_one_term_rounds_each_product_once(rng, variant, acc, sr, m, n):
 
 
 def _chains(a, b):
-    """Sums over k of a [k] * b[n, k] in chains of KC terms by fma, the chains in order."""
+    """Sum a[k] * b[n, k] over k in fma chains of KC terms; add the chains in order."""
     sums = []
     for start in range(0, len(a), KC):
         chain = np.zeros(len(b), np.float32)

@@ -1,4 +1,4 @@
-"""Frozen weights in groups: codec, products, rows and whole weights, beside naive twins."""
+"""Frozen weights in groups: codec, products, rows and whole weights, against naive twins."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from .test_gemm import A_AXES, B_AXES, operands
 BITS = {"g8": 8, "g4": 4}
 HOST_VARIANT = f"tiles{jit.host().lanes}"
 VARIANTS = [k.variant for k in registry.variants("gemm_g4")]
-# (z1, z2, m, n, k2, k): rows that begin inside a group, ends of groups, blocks and tiles.
+# (z1, z2, m, n, k2, k): rows that start inside a group; group, block and tile edges.
 SHAPES = (
     (1, 1, 5, 7, 1, 9),
     (1, 1, 20, 33, 1, 64),
@@ -47,7 +47,7 @@ def test_codec_keeps_what_is_not_finite_visible(name):
 
 
 def _groups(rng, name, v):
-    """The call with b in groups, and with the numbers that these hold."""
+    """Return the call with b stored in groups, and with the numbers they decode to."""
     stored = FORMATS[name].encode(rng.standard_normal(v["nb"]).astype(np.float32))
     numbers = FORMATS[name].decode(stored)[: v["nb"]]
     return v | {"b": stored}, v | {"b": np.ascontiguousarray(numbers)}
@@ -98,7 +98,7 @@ def test_rows_and_whole_weights_are_the_numbers_of_their_groups(rng, name, stora
         count=6,
     )["y"]  # fmt: skip
     expected = numbers[idx % 7]
-    expected[4] = 0  # an index outside
+    expected[4] = 0  # an index out of range
     np.testing.assert_array_equal(rows, expected)
     whole = np.empty(table.shape, numbers.dtype)
     found = same_for_threads(f"unpack_{name}", {"S": storage}, w=stored, y=whole, n=table.size)

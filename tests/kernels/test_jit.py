@@ -1,4 +1,4 @@
-"""Compiling: operands of each kind arrive, objects are kept, a second start needs no numba."""
+"""Compilation: operands of every kind arrive, objects are cached, a second start needs no numba."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def _probe():
             st_i64(args.y, 2, args.absent)
             st_i64(args.y, 3, args.ws & 63)
             st_f64(args.f, 0, args.scale)
-        st_i64(args.ws, args.n - 1, thread)  # the last word of this thread's own scratch
+        st_i64(args.ws, args.n - 1, thread)  # the last word of this thread's scratch
 
     return run
 

@@ -1,6 +1,7 @@
-"""The language of kernels: who emits LLVM instructions.
+"""Checks which files may emit LLVM instructions.
 
-A family is arithmetic on numbers that may be vectors; register tiles are in language/tile.py.
+Kernel families use operators on numbers that may be vectors; register tiles are in
+language/tile.py.
 """
 
 import ast
@@ -10,14 +11,14 @@ from pathlib import Path
 KERNELS = Path(__file__).resolve().parents[2] / "edgetrain" / "kernels"
 FILES = sorted(KERNELS.rglob("*.py"))
 
-# Files that import llvmlite: the definition of numbers, loads, register tiles and calls; what makes
-# objects; what interprets instructions.
+# Files that import llvmlite: numbers, loads, register tiles and calls of the language; object
+# emission; the interpreter's instructions.
 ALLOWED = {
     *(f"language/{name}" for name in ("calls", "number", "prim", "tile", "vector")),
     *(f"emission/{name}" for name in ("engine", "frames", "objects", "program", "text", "values")),
     *(f"run/{name}" for name in ("instructions", "intrinsics")),
 }
-# Files whose arithmetic a builder writes: the language, once for numbers and vectors.
+# Files that call a builder's arithmetic, once for both numbers and vectors.
 LANGUAGE = {
     *(name for name in ALLOWED if name.startswith("language/")),
     *(
@@ -62,7 +63,7 @@ def test_instructions_are_emitted_by_at_most_thirteen_files():
 
 
 def _emits(tree: ast.Module) -> bool:
-    """Whether a builder's arithmetic is written: `builder.fmul(...)`, or `b.fmul(...)`."""
+    """Whether the code calls a builder's arithmetic: `builder.fmul(...)` or `b.fmul(...)`."""
     return any(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -74,7 +75,7 @@ def _emits(tree: ast.Module) -> bool:
 
 
 def test_only_the_language_emits_arithmetic():
-    """Kernels use operators."""
+    """Kernels use operators instead."""
     rooms = ("emission/", "run/", "loops/", "linking/", "cache/")
     found = {name for name, tree in _trees() if _emits(tree) and not name.startswith(rooms)}
     assert found <= LANGUAGE

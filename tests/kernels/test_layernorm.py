@@ -1,4 +1,4 @@
-"""Layer, RMS, group and instance normalisation against float64."""
+"""Layer, RMS, group and instance normalisation compared with float64."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ CASES = [
     ("layer", (1, 1, 1), 1),
     ("layer", (5, 10, 1), 1),
     ("layer", (3, 700, 1), 1),
-    ("layer", (131, 21, 1), 1),  # two sums of 64 rows, and a rest
-    ("layer", (3, 2100, 1), 1),  # three blocks of a row
+    ("layer", (131, 21, 1), 1),  # two sums of 64 rows, and a remainder
+    ("layer", (3, 2100, 1), 1),  # a row of three blocks
     ("rms", (2, 6000, 1), 1),  # a long row
     ("rms", (4, 300, 1), 1),
     ("rms", (7, 16, 1), 1),
@@ -96,7 +96,7 @@ def test_norm_parameters_may_be_frozen(rng):
 
 
 def _calls(rng, family, shape, groups, present, storage):
-    """(kernel, its operands but sizes, what it writes) of the three kernels of a family."""
+    """Return (kernel, operands except sizes, names of outputs) of a family's three kernels."""
     dtype = DTYPES[storage]
     x, dy, dx = (rng.normal(size=shape).astype(dtype) for _ in range(3))
     gamma, beta, affine = _affine(rng, family, shape[1], present)
@@ -138,7 +138,7 @@ def test_vectors_have_the_bits_of_numbers(rng, family, shape, groups, present, s
 
 @pytest.mark.parametrize("family, present", [("layer", True), ("layer", False), ("rms", True)])
 def test_rows_that_no_cache_holds_have_the_bits_of_numbers(rng, family, present):
-    """More than 2^20 elements, which vectors prefetch."""
+    """Over 2^20 elements, which the vector variant prefetches."""
     if harness.INTERPRET:
         pytest.skip("a million elements")
     shape = (1100, 960, 1)
@@ -155,14 +155,14 @@ def test_rows_that_no_cache_holds_have_the_bits_of_numbers(rng, family, present)
 @pytest.mark.parametrize("family, shape, groups", [("layer", (6, 700, 1), 1),
                                                    ("group", (2, 6, 300), 2)])  # fmt: skip
 def test_a_large_mean_costs_no_precision(rng, family, shape, groups, variant):
-    """Means 4000 times the deviation: what x itself cannot hold is lost, and no more."""
+    """With means of 4000 deviations, only what float32 x cannot represent is lost."""
     x, dy = ((rng.normal(size=shape) + mean).astype(np.float32) for mean in (4000, 0))
     gamma, beta, affine = _affine(rng, family, shape[1], True)
     sizes = _sizes(family, shape, groups) | {"variant": variant}
     stat = (2 * shape[0] * groups,)
     out = call(f"{family}_norm", {"S": "f32"}, x=x, y=shape, stat=stat, eps=EPS, **affine, **sizes)
     wide, steep = x.astype(np.float64), dy.astype(np.float64)
-    # the mean is rounded to 2^-12, a part of 2^-12 of the deviation
+    # the mean is rounded to 2^-12, that is 2^-12 of the deviation
     rounded = {"rtol": 0, "atol": 2.0**-9}
     expected = naive.forward(wide, gamma, beta, groups, EPS, True)
     np.testing.assert_allclose(out["y"], expected, **rounded)

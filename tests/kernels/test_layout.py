@@ -1,4 +1,4 @@
-"""Sizes and parts of scratch: what a kernel finds is what its declaration says."""
+"""Scratch layouts: sizes and parts that a kernel computes match the declaration."""
 
 import numpy as np
 import pytest

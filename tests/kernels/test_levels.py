@@ -1,4 +1,4 @@
-"""Every kernel by levels 0, 2 and 3 of LLVM, its stack poisoned: the bits of what Programs call."""
+"""Every kernel at LLVM levels 0, 2 and 3 with a poisoned stack gives the bits that Programs get."""
 
 import ctypes
 
@@ -14,12 +14,12 @@ from tests.fuzz import children
 from . import levels
 
 SEEDS = range(6)
-# Kernels that keep buffers on the stack, for every run of the tests.
+# Kernels with buffers on the stack, tested in every run; the others are slow tests.
 SOME = ("layer_norm.fast", "adam.plain")
 
 
 def _callable(kernel: registry.Kernel) -> bool:
-    """Whether a call can be made of its declaration."""
+    """Whether `calls.made` can build a call from its declaration alone."""
     host = any(o.range is not None and o.range.kind == "host" for o in kernel.spec.operands)
     return not host and kernel.family not in CHAINED and not kernel.module.startswith("tests.")
 

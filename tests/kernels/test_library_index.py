@@ -1,4 +1,4 @@
-"""The index of an installed library of kernels, damaged: said in one line, never raised."""
+"""A damaged index of an installed kernel library: reported in one line, never raised."""
 
 import json
 from pathlib import Path

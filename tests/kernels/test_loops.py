@@ -1,4 +1,4 @@
-"""The planner's loops, compiled, give what Python gives."""
+"""The planner's compiled loops return what Python returns."""
 
 import ast
 import copy

@@ -1,4 +1,4 @@
-"""Losses against their naive twins and torch; masks, ignored targets, accumulation."""
+"""Losses compared with naive twins and torch: masks, ignored targets, accumulation."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from . import naive_loss
 from .harness import DTYPES, call, control, same_for_threads
 
-# A float32 loss has a few ulp; a gradient in fp16 half an ulp of fp16.
+# A float32 loss is off by a few ulp, an fp16 gradient by half an ulp of fp16.
 TOLERANCE = {"f32": 2e-6, "f16": 2.0**-10}
 TINY = {"f32": 1e-9, "f16": 1e-7}
 
 
 def totals(partials, **words):
-    """loss sum, targets, correct after loss_total."""
+    """Return loss sum, targets and correct after loss_total."""
     ctl = call("loss_total", partials=partials, ctl=control(**words))["ctl"]
     return ctl.view(np.float64)[19], ctl[7], ctl[6]
 
@@ -104,7 +104,7 @@ def test_ce_equals_torch_when_logits_are_large_and_smoothed(rng):
     partials = call("ce_loss", {"S": "f32"}, x=x, t=t, partials=(192,), ctl=ctl, **shape)
     np.testing.assert_allclose(totals(partials["partials"])[0], loss.item(), rtol=1e-6)
     found = call("ce_bwd", {"S": "f32"}, x=x, t=t, dx=x.shape, ctl=ctl, acc=0, **shape)["dx"]
-    # softmax of logits that differ by 100: their float32 differences are exact to 2^-17
+    # softmax of logits 100 apart: their float32 differences are exact to 2^-17
     np.testing.assert_allclose(found, logits.grad.numpy(), rtol=2e-5, atol=1e-7)
 
 

@@ -1,4 +1,4 @@
-"""Losses beyond cross-entropy, squares and their like against naive twins."""
+"""Losses other than cross-entropy, squared error and the like, compared with naive twins."""
 
 import numpy as np
 import pytest
@@ -134,10 +134,10 @@ def test_cosine_of_no_length_is_finite():
 
 @pytest.mark.parametrize("before", [0, 6])
 def test_several_losses_add_by_their_weights(before):
-    """Sums of two losses on top of those of `before` samples; the second weighs its targets."""
+    """Two losses are added to the sums of `before` samples; the second one weighs its targets."""
     draw, count, minibatch = np.random.default_rng(0), 4, 12
     parts = [draw.random((64, 3)), draw.random((64, 4))]
-    parts[0][:, 1], parts[1][:, 1] = 2.0, 3.0  # targets: whole numbers
+    parts[0][:, 1], parts[1][:, 1] = 2.0, 3.0  # integer target counts
     parts[0][:, 2] = parts[1][:, 2] = 1.0
     w = np.array([2.0, 0.5], np.float32)
     ctl = control(COUNT=count, TARGETS=before, LOSS_SCALE=8, NOMINAL=minibatch)
@@ -168,7 +168,7 @@ def test_several_losses_add_by_their_weights(before):
 
 
 def of_samples(name, storage, weighs, acc, each, count, apart=False, **same):
-    """The kernels of a loss of samples: `each` (losses, slopes) of those that are valid, by sw."""
+    """Run the kernels of a per-sample loss; `each` is (losses, slopes) of the valid samples."""
     x, samples, rng = same["x"], len(each[0]), np.random.default_rng(1)
     w = same.pop("sw")
     if weighs:
@@ -202,14 +202,14 @@ OF_SAMPLES = [
 
 
 def everywhere(test):
-    """In every storage, with and without weights, alone and added."""
+    """Run in every storage, with and without weights, overwriting and accumulating."""
     for mark in OF_SAMPLES:
         test = mark(test)
     return test
 
 
 def drawn(storage, *shape):
-    """Logits [n, ...] and weights [n], one of them 0."""
+    """Draw logits [n, ...] and weights [n], every fourth weight 0."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal(shape).astype(DTYPES[storage])
     return x, rng.random(shape[0]).astype(np.float32) * (np.arange(shape[0]) % 4 > 0)

@@ -1,4 +1,4 @@
-"""Local response normalisation against numpy; its gradient against differences in float64."""
+"""Local response normalisation against numpy, its gradient against float64 differences."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ FACTORS = {"alpha": 0.4, "beta": 0.75, "bias": 1.5}
 
 
 def _naive(x, size, alpha, beta, bias):
-    """[n, c, s] in float64."""
+    """Normalise x [n, c, s] in float64."""
     y = np.empty_like(x)
     for i in range(x.shape[1]):
         window = x[:, max(0, i - (size - 1) // 2) : i + size // 2 + 1]
@@ -40,7 +40,7 @@ def test_lrn_gradient_equals_differences(rng, n, c, s, size, acc, storage, toler
     )["dx"]
     wide, step = x.astype(np.float64), 1e-6
     expected = acc * dx.astype(np.float64)
-    for i in range(c):  # columns do not meet: all pixels of a channel move at once
+    for i in range(c):  # pixels are independent: move all pixels of a channel at once
         moved = np.zeros_like(wide)
         moved[:, i] = step
         slope = _naive(wide + moved, size, **FACTORS) - _naive(wide - moved, size, **FACTORS)

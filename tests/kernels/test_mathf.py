@@ -1,4 +1,4 @@
-"""Our float32 functions against numpy and scipy in float64: greatest error in ulp."""
+"""Our float32 functions compared with numpy and scipy in float64: maximum error in ulp."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def _sigmoid(x):
     return np.where(x < 0, e, 1) / (1 + e)
 
 
-# name: numpy function, arguments, greatest error in ulp
+# name: numpy function, arguments, maximum error in ulp
 CASES = {
     "exp": (np.exp, NEAR, 1.0),
     "expm1": (np.expm1, NEAR, 3.0),
@@ -75,7 +75,7 @@ def _power():
 
 
 def _ulps(found, exact):
-    """Distance in units of the last place of float32 at `exact`; 0 where both overflow."""
+    """Distance in float32 ulps at `exact`; 0 if both overflow."""
     with np.errstate(all="ignore"):
         rounded = exact.astype(np.float32)
         ulp = np.spacing(np.abs(rounded)).astype(np.float64)

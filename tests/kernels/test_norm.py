@@ -1,4 +1,4 @@
-"""Batch normalisation against numpy in float64, and its running statistics against torch."""
+"""Batch normalisation against numpy in float64, running statistics against torch."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from .harness import DTYPES, call, control, same_for_threads
 
 SHAPES = [(4, 3, 25), (2, 5, 1), (1, 2, 300), (3, 17, 16), (2, 1, 1030), (8, 13, 4)]
 VARIANTS = ["plain", "fast"]
-# float32 arithmetic on numbers near 1; storing as fp16 costs 2^-11 of numbers up to 5.
+# Float32 arithmetic near 1; fp16 storage adds an error of 2^-11 to numbers up to 5.
 TOLERANCE = {"f32": 5e-6, "f16": 4e-3}
 
 
@@ -173,7 +173,7 @@ def test_bn_running_equals_torch():
     norm = torch.nn.BatchNorm2d(3, momentum=0.3, eps=1e-3)
     mean, var = np.zeros(3, np.float32), np.ones(3, np.float32)
     staged = {"sm": np.full(3, np.nan, np.float32), "sv": np.full(3, np.nan, np.float32)}
-    for seed in range(3):  # microbatches of one minibatch
+    for seed in range(3):  # several microbatches of one minibatch
         x = _arrays((4, 3, 25), "f32", seed)[0]
         norm(torch.from_numpy(x.reshape(4, 3, 5, 5)))
         stat = call("bn_stats", {"S": "f32"}, x=x, stat=(3, 3), eps=1e-3, n=4, c=3, s=25)["stat"]

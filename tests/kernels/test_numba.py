@@ -1,4 +1,4 @@
-"""A canary: what emission/ takes from numba's inside is as it expects it."""
+"""A canary: the numba internals that emission/ uses behave as expected."""
 
 import inspect
 import operator
@@ -42,7 +42,7 @@ def test_numba_has_the_hooks_that_are_used(hook: str) -> None:
 
 
 def test_numba_types_numbers_as_kernels_expect() -> None:
-    """Where 32 bits meet 64, and what `int` and `float` give."""
+    """How numba types mixed 32-bit and 64-bit operands, and `int` and `float`."""
 
     def typed(function, *kinds):
         return cpu_target.typing_context.resolve_function_type(function, kinds, {}).return_type

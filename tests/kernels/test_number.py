@@ -1,4 +1,4 @@
-"""A function written once is compiled for float32 and for vectors of it, with the same bits."""
+"""A function written once compiles to the same bits for float32 and for vectors."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def _operators():
 
 
 def _of(name):
-    """The function of this name in language/mathf.py, or one of fused_activation.py by its code."""
+    """Return the named function of language/mathf.py, or one of fused_activation.py by its code."""
     from edgetrain.kernels.language import fused_activation, mathf
     from edgetrain.kernels.language.inlining import inline
 
@@ -99,7 +99,7 @@ def test_a_vector_has_the_bits_of_its_numbers(name: str) -> None:
 
 
 def _lanes_of_integers():
-    """What a kernel stores of integer lanes, and of two kinds of masks, as int32 by 16."""
+    """Return a kernel body over integer lanes and two kinds of masks; results are int32 by 16."""
     from edgetrain.kernels.language.number import alike, lane, shuffled, to, together, where
     from edgetrain.kernels.language.vector import floats, ints, numbers16, unsigned
 

@@ -1,4 +1,4 @@
-"""What a kernel's function reads of its record, its variants and its declaration must agree."""
+"""Record fields that a kernel's function reads, its variants and its declaration must agree."""
 
 import dis
 import inspect
@@ -15,7 +15,7 @@ KERNELS = [kernel for name in registry.names() for kernel in registry.variants(n
 
 
 def _read(function) -> set[str]:
-    """Attributes that a kernel's function reads of its record."""
+    """Return the record attributes that a kernel's function reads."""
     code = list(dis.get_instructions(function))
     return {
         second.argval
@@ -35,7 +35,7 @@ def test_functions_read_what_their_declarations_say(storage: str) -> None:
         fields = {name for name, _ in kernel.spec.fields}
         if taken != ["thread", "nthreads", "args"] or not _read(function) <= fields:
             wrong.append((kernel.name, kernel.variant, taken, _read(function) - fields))
-    assert wrong == [] and readers > len(KERNELS) // 2  # some hand the whole record on
+    assert wrong == [] and readers > len(KERNELS) // 2  # some pass the whole record on
 
 
 def test_variants_of_a_kernel_share_their_operands() -> None:

@@ -1,4 +1,4 @@
-"""Optimizers beyond SGD and Adam against their naive twins, in fp32 and fp16."""
+"""Optimizers other than SGD and Adam, compared with naive twins in fp32 and fp16."""
 
 import numpy as np
 import pytest
@@ -16,12 +16,12 @@ SHAPES = [(1, 24, 40), (4, 300, 1), (2, 1, 300), (30, 4, 8)]
 
 
 def block(step: int, **words) -> np.ndarray:
-    """The control block before update number `step`, from 1, of gradients that lie halved."""
+    """Return the control block before update `step` (from 1), with gradients stored halved."""
     return control(LR=LR, GRAD_FACTOR=2.0, ADAM_T=step, STEP=step, SEED=5, **words)
 
 
 def check(name, storage, twin, states, roots, **numbers):
-    """Some updates beside the twin.
+    """Compare several updates with the twin.
 
     Args:
       twin: (weights, gradient, states, t) -> weights, states.
@@ -40,7 +40,7 @@ def check(name, storage, twin, states, roots, **numbers):
         w, found = out["w"], {state: out[state] for state in states}
         exact, exact_states = twin(exact, 2 * g.astype(np.float64), exact_states, t)
         assert not out["g"].any()
-    # fp16: eight roundings of weights below 4, each off by at most 2^-9
+    # fp16: eight roundings of weights below 4, each by at most 2^-9
     tolerance = 2e-6 if storage == "f32" else 8 * 2.0**-9
     np.testing.assert_allclose(w, exact, rtol=tolerance, atol=tolerance)
     for state in states:
@@ -165,21 +165,21 @@ def test_updates_that_are_skipped_write_nothing_but_zero_gradients(name):
 
 
 WIDE = sorted({kind.kernel for kind in OPTIMIZERS.values() if kind.wide})
-ODD = 953  # weights: no whole vectors
-# Kinds of weights, gradients and states: of all optimizers, and of those named.
+ODD = 953  # number of weights, not a whole number of vectors
+# Storages of weights, gradients and states -> the optimizers tested with them.
 KINDS = {
     "f16 f32 f16": WIDE, "f16 f16 f32": ("adam",), "f32 f16 f16": ("adan",),
     "bf16 f32 bf16": ("adam",),
 }  # fmt: skip
-# What moves a weight visibly, whatever the optimizer.
+# Values with a visible effect on the weights in any optimizer.
 USUAL = {"mu": 0.9, "dampening": 0.1, "nesterov": 1, "decoupled": 1, "wd": 0.01, "decay": 0.1}
 USUAL |= {"alpha": 0.9, "c": 0.1, "eps": 1e-6}
 USUAL |= {f"b{n}": 0.9 for n in (1, 2, 3)} | {f"c{n}": 0.1 for n in (1, 2, 3)}
 
 
 def update_of(kernel: str, storages: dict[str, str], scale: float, absent: bool) -> dict:
-    """Operands of an update of ODD weights, or of slots 13 to 753 of as many; states that are
-    optional are there or `absent`."""
+    """Return operands of an update of ODD weights, or of slots 13 to 753 of ODD; optional states
+    are present unless `absent`."""
     rng, ctl = np.random.default_rng(1), block(2, STATE_EXPONENT=3, NEXT_EXPONENT=5)
     ctl.view(np.float64)[[layout.BIAS1, layout.BIAS2]] = 0.3, 0.2
     known = {"ctl": ctl, "n": ODD, "key": 7, "slots": ODD, "groups": 2, "room": ODD}
@@ -218,7 +218,7 @@ def test_updates_have_the_same_bits_on_vectors(name, kinds, form, scale):
 
 
 def test_weight_and_momentum_are_rounded_by_other_bits_of_one_number():
-    """A step that adds a third of fp16's spacing to each, many times over."""
+    """Adds a third of fp16's spacing to each, many times."""
     n, third = 1 << 18, np.float32(2.0**-11 / 3)
     ctl = control(LR=-1.0, GRAD_FACTOR=1.0, ADAM_T=1, STEP=1, SEED=5)
     numbers = {"mu": 0.0, "wd": 0.0, "dampening": 0.0, "nesterov": 0}
@@ -227,7 +227,7 @@ def test_weight_and_momentum_are_rounded_by_other_bits_of_one_number():
         "sgd", {"W": "f16", "G": "f32", "V": "f16"}, w=w, g=g, v=np.zeros(n, np.float16), ctl=ctl,
         n=n, key=3, **numbers,
     )  # fmt: skip
-    # w + 0.5 has a spacing of 2^-10 and drops a sixth of it, v of 2^-11 and drops a third
+    # w + 0.5 has a spacing of 2^-10 and drops a sixth of it; v has 2^-11 and drops a third
     up = np.stack([out["w"] > np.float16(1.5), out["v"] > np.float16(0.5)]).astype(np.float64)
     for share, expected in zip(up.mean(1), (1 / 6, 1 / 3), strict=True):
         assert abs(share - expected) < 4 * (expected * (1 - expected) / n) ** 0.5

@@ -1,4 +1,4 @@
-"""Numbers in blocks of 8 bits: the codec, the kernels beside their naive twin, updates of them."""
+"""Numbers in 8-bit blocks: the codec, kernels against their naive twin, optimizer updates."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ SIZES = (64, 100, 1000)
 
 
 def _values(rng, n):
-    """Numbers of many sizes, a block of zeros among them, one of the smallest."""
+    """Draw numbers of many sizes, including a block of zeros and a block of subnormals."""
     values = (rng.standard_normal(n) * 2.0 ** rng.integers(-12, 3, n)).astype(np.float32)
     values[:1] = 127 * 2.0**-5
     if n > 256:
@@ -89,7 +89,7 @@ def test_pack_add_equals_naive_twin(rng, n, grads):
 
 
 def test_pack_add_is_unbiased_far_below_a_step():
-    """What is a hundredth of a step survives in the mean; to nearest it is lost."""
+    """Steps of 1/100 survive in the mean; with rounding to nearest they are lost."""
     n, x = 64, np.full(64, 0.01, np.float32)
     start = np.zeros(n, np.float32)
     start[0] = 127
@@ -105,7 +105,7 @@ def test_pack_add_is_unbiased_far_below_a_step():
 
 
 def _layer(rng):
-    """Pool of 300 slots (5 blocks) and the pointers of a layer on slots 70 to 200."""
+    """Return a pool of 300 slots (5 blocks) and the pointers of a layer in slots 70 to 200."""
     pool = INT8.encode(_values(rng, 300))
     pointers = np.sort(rng.integers(70, 201, 9)).astype(np.int32)
     pointers[[0, -1]] = 70, 200

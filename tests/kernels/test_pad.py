@@ -1,4 +1,4 @@
-"""Padding modes against numpy.pad, their gradient against sums over the same map."""
+"""Padding modes compared with numpy.pad, gradients with sums over the same index map."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from .harness import DTYPES, same_for_threads
 
 MODES = ("reflect", "edge", "wrap")
-# dims of x, (before, after) of each axis
+# dims of x, (before, after) for each axis
 CASES = [
     ((5,), ((2, 3),)),
     ((2, 3, 4, 5), ((0, 0), (0, 0), (1, 2), (4, 0))),

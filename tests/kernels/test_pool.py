@@ -1,4 +1,4 @@
-"""Pooling against numpy and torch's rules: overlap, padding, ties, NaN, divisors."""
+"""Pooling compared with numpy and torch's rules: overlap, padding, ties, NaN, divisors."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ CASES = [
 
 
 def _sizes(case, dilation=(1, 1)):
-    """Integers of a pooling; bottom and right padding default to the top and left."""
+    """Return the integers of a pooling; bottom and right padding default to top and left."""
     s = {"sh": 1, "sw": 1, "ph": 0, "pw": 0} | case
     pb, pr = s.pop("pb", s["ph"]), s.pop("pr", s["pw"])
     s["oh"] = (s["h"] + s["ph"] + pb - (s["kh"] - 1) * dilation[0] - 1) // s["sh"] + 1
@@ -150,7 +150,7 @@ WIDE = [
 @pytest.mark.parametrize("storage", ["f32", "f16"])
 @pytest.mark.parametrize("case", WIDE)
 def test_maxpool_of_vectors_has_the_plain_bits(case, storage, dilation):
-    """Ties, infinities and NaN among them; sums of gradients too."""
+    """With ties, infinities and NaN; gradient sums too."""
     if (case["kw"] - 1) * dilation[1] >= case["wd"] or (case["kh"] - 1) * dilation[0] >= case["h"]:
         dilation = (1, 1)
     s, _ = _sizes(case, dilation)

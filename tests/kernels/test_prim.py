@@ -1,4 +1,4 @@
-"""Loads, stores and conversions against numpy; stochastic rounding's bits and its mean."""
+"""Loads, stores and conversions compared with numpy; bits and mean of stochastic rounding."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,7 @@ def rounded(x, key=1, kernel=ROUND) -> np.ndarray:
 
 
 def floats(rng, count=100_000) -> np.ndarray:
-    """float32 patterns of every exponent, with the special ones."""
+    """Draw float32 patterns of every exponent, plus special values."""
     random = rng.integers(0, 1 << 32, count, dtype=np.uint32).view(np.float32)
     near = (rng.standard_normal(count) * 2.0 ** rng.integers(-30, 20, count)).astype(np.float32)
     edges = np.float32([0.0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.99, 65520, 65536, 2**-24])
@@ -101,7 +101,7 @@ def floats(rng, count=100_000) -> np.ndarray:
 
 
 def assert_same(found, expected):
-    """Equal bits, but for the bits of NaN."""
+    """Assert equal bits; all NaNs count as equal."""
     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
     kept = ~np.isnan(expected)
     np.testing.assert_array_equal(found[kept], expected[kept])
@@ -152,7 +152,7 @@ def test_stochastic_rounding_is_unbiased(rng, exponents):
         out = rounded(x, key * 7919).astype(np.float64)
         step = np.ptp(out)
         deviation = out.std() / np.sqrt(draws)
-        # the random number has 13 bits: the mean may be off by its step
+        # the random number has 13 bits: the mean may be off by its resolution
         resolution = step * 2.0**-13
         bias = abs(out.mean() - np.float64(value))
         errors.append(max(0.0, bias - resolution) / deviation if step else 0.0)
@@ -170,7 +170,7 @@ def test_four_million_roundings_have_the_number_as_their_mean(value, kernel):
     found = [rounded(np.full(draws, value), key, kernel).astype(np.float64) for key in keys]
     out = np.concatenate(found)
     bias = abs(out.mean() - np.float64(value))
-    assert bias <= 3 * out.std() / out.size**0.5  # nothing is off where the number is fp16's
+    assert bias <= 3 * out.std() / out.size**0.5  # exact if fp16 represents the number
 
 
 @pytest.mark.parametrize("kernel", [ROUND, UPPER], ids=["lower bits", "upper bits"])

@@ -1,4 +1,4 @@
-"""Random numbers of a graph: their twin in numpy, how they spread, and that a part is the same."""
+"""Random ops: equal to their numpy twin, correctly distributed, and the same when split up."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def _normals(key, n):
 def test_uniform_numbers_equal_naive(n, storage):
     call = {"ctl": control(**WORDS), "key": 7, "n": n, "low": -0.5, "span": 3.0}
     y = same_for_threads("random_uniform", {"S": storage}, y=(n,), **call)["y"]
-    # -0.5 + 3 u is exact before the one rounding: u has 24 bits.
+    # -0.5 + 3 u is exact before the single rounding: u has 24 bits.
     expected = (-0.5 + 3.0 * _fractions(7, np.arange(n))).astype(np.float32)
     np.testing.assert_array_equal(y, expected.astype(DTYPES[storage]))
 
@@ -47,11 +47,11 @@ def test_normal_numbers_have_mean_variance_and_tails():
     assert abs(y.mean()) < bound
     assert abs(y.var() - 1) < np.sqrt(2) * bound
     assert abs((np.abs(y) > 1.959964).mean() - 0.05) < np.sqrt(0.05 * 0.95) * bound
-    assert abs((y[1:] * y[:-1]).mean()) < bound  # neighbours
+    assert abs((y[1:] * y[:-1]).mean()) < bound  # correlation of neighbours
 
 
 def test_normal_numbers_are_finite_at_every_extreme_of_their_fractions():
-    """1 - u is never 0: u is at most 1 - 2^-24."""
+    """log(1 - u) is finite because u is at most 1 - 2^-24."""
     call = {"ctl": control(**WORDS), "key": 3, "n": 1 << 16, "mean": 0.0, "scale": 1.0}
     y = same_for_threads("random_normal", {"S": "f32"}, y=(1 << 16,), **call)["y"]
     assert np.isfinite(y).all() and np.abs(y).max() <= np.sqrt(48 * np.log(2))

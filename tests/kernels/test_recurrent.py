@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN against complex128: forward, back through time, gradients of weights."""
+"""LSTM, GRU and RNN compared with complex128: forward, backward, weight gradients."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ SLOTS = {"lstm": 4, "gru": 4, "rnn": 1}
 
 @dataclass(frozen=True)
 class Run:
-    """A cell, its sizes, and what is optional."""
+    """A cell, its sizes, and its optional operands."""
 
     cell: str
     t: int
@@ -67,7 +67,7 @@ STORAGES = pytest.mark.parametrize("storage", ["f32", "f16"])
 
 
 def _operands(rng, run: Run, dtype) -> dict[str, np.ndarray]:
-    """Every operand of the naive twin; absent ones are zero."""
+    """Return every operand of the naive twin; absent ones are zero."""
     t, b, d, n = run.t, run.b, run.d, run.n
     gates = naive.GATES[run.cell]
 
@@ -92,7 +92,7 @@ def _options(run: Run) -> dict:
 
 
 def _given(run: Run, operands) -> dict:
-    """The optional operands as a kernel takes them."""
+    """Return the optional operands for the kernel."""
     lens = _lens(run) if run.lens else None
     given = {"lens": lens, "h0": operands["h0"] if run.states else None}
     if run.cell == "lstm":
@@ -150,7 +150,7 @@ def _backward(run: Run, operands, forward, slopes, storage) -> dict[str, np.ndar
 
 
 def _close(found, expected, storage):
-    # fp16: states, gates and their gradients are stored in 11 bits at every step.
+    # fp16: states, gates and their gradients are stored with 11 bits at every step.
     limit = 2e-2 if storage == "f16" else 1e-5
     size = max(1.0, float(np.abs(expected).max()))
     np.testing.assert_allclose(found.astype(np.float64), expected, rtol=limit, atol=limit * size)
@@ -177,7 +177,8 @@ def test_recurrence_and_way_back_equal_naive(rng, run, storage):
 
 
 def _check_gradient(name, found, operands, slopes, storage, options, width=None):
-    """Each element of a small gradient (of its first columns), a large one along directions."""
+    """Check every element of a small gradient (of its first columns), or a large one along
+    random directions."""
     found = found.astype(np.float64)
     if found.size <= 128:
         wanted = naive.gradient(name, operands, slopes, **options)
@@ -250,7 +251,7 @@ def test_recurrent_weight_gradient_rounds_stochastically_into_an_accumulator(rng
         for sr in (0, 1)
     ]  # fmt: skip
     assert np.any(outs[0] != outs[1])
-    # At most one step of fp16 apart.
+    # At most one fp16 step apart.
     np.testing.assert_allclose(outs[1], outs[0], rtol=2.0**-10, atol=1e-6)
 
 

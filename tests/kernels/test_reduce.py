@@ -1,4 +1,4 @@
-"""Reductions of strided tensors against numpy in float64."""
+"""Reductions of strided tensors compared with numpy in float64."""
 
 import numpy as np
 import pytest

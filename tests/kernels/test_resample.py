@@ -1,4 +1,4 @@
-"""Resampling by tables against the product with dense matrices; tables that lie."""
+"""Table-driven resampling compared with dense matrix products; damaged tables."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from .harness import DTYPES, same_for_threads
 
 
 def _table(matrix: np.ndarray) -> np.ndarray:
-    """The kernel's table of a matrix [outputs, inputs]."""
+    """Return the kernel's table for a matrix [outputs, inputs]."""
     rows, columns = np.nonzero(matrix)
     starts = np.searchsorted(rows, np.arange(len(matrix) + 1)).astype(np.int32)
     weights = matrix[rows, columns].astype(np.float32).view(np.int32)

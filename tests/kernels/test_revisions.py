@@ -1,4 +1,4 @@
-"""A kernel whose words come to mean something else has another revision."""
+"""A kernel whose tape words change meaning needs a new revision."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ ADVICE = "raise `revision` in its declaration, then python -m tests.kernels.revi
 
 
 def test_operands_change_with_the_revision_alone() -> None:
-    """Else the tape of an older Program is run with its words taken for others."""
+    """Otherwise words of an older Program's tape would be misread."""
     now, before = found(), recorded()
     assert now.keys() == before.keys(), "python -m tests.kernels.revisions --write"
     wrong = [label for label in now if now[label][1] != before[label][1]]
@@ -27,7 +27,7 @@ def test_operands_change_with_the_revision_alone() -> None:
 @pytest.mark.parametrize(
     "operands",
     [
-        "y:w:S[n] x:r:S[n] n",  # another order
+        "y:w:S[n] x:r:S[n] n",  # different order
         "x:r:S[n] y:m:S[n] n",
         "x:r:S[n] y:w:f32[n] n",
         "x?:r:S[n] y:w:S[n] n",
@@ -39,14 +39,14 @@ def test_every_change_of_operands_is_seen(operands: str) -> None:
     kernel = registry.variants("copy")[0]
     one = dataclasses.replace(kernel, spec=Spec.parse("x:r:S[n] y:w:S[n] n"))
     assert words_of(one) != words_of(dataclasses.replace(kernel, spec=Spec.parse(operands)))
-    # What an operand takes may change: a tape is held against it when it is loaded.
+    # An operand's allowed values may change: a tape is checked against them when loaded.
     longer = dataclasses.replace(kernel, spec=Spec.parse("x:r:S[n+1] y:w:S[n] n", "n >= 2"))
     assert words_of(one) == words_of(longer)
 
 
 @pytest.mark.parametrize("name", ["adam", "csr_sgd", "adafactor_vector", "sgd"])
 def test_an_update_that_rounds_otherwise_refuses_older_programs(name: str) -> None:
-    """Those in float32, and what rounds nothing, run as before."""
+    """Programs in float32, and kernels that round nothing, run as before."""
     for kernel in registry.variants(name):
         count = len(kernel.spec.variables)
         exact = [(name, kernel.variant, ("f32",) * count)]

@@ -1,4 +1,4 @@
-"""Rewiring of a pool: what is dropped, how growth is shared, that the pattern stays valid."""
+"""Rewiring a pool: which weights are dropped, how growth is shared, the pattern stays valid."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SHAPES = [(4, 3, 3, 3), (6, 70, 3, 3), (5, 300, 1, 1), (3, 2, 7)]
 
 
 def make_pool(shapes, density, storage="f32", growth=1.5, seed=0):
-    """(layers, state) of a pool with random nonzeros; weights are never zero."""
+    """Return (layers, state) of a pool with random nonzeros; weights are never zero."""
     rng = np.random.default_rng(seed)
     layers = []
     for k, shape in enumerate(shapes):
@@ -44,7 +44,7 @@ def make_pool(shapes, density, storage="f32", growth=1.5, seed=0):
 
 
 def rewire(layers, state, *, fraction=0.0, target=1, own=0, step=0, storage="f32", threads=1):
-    """The state after one rewiring; a "momentum" in it moves along."""
+    """Return the state after one rewiring; a "momentum" in the state moves with the weights."""
     state, ctl = dict(state), control(SEED=7, STEP=step)
     slots = csr.slots_of(layers)
     pool = {"slots": slots, "layers": len(layers)}
@@ -135,7 +135,7 @@ def test_rewiring_keeps_the_pattern_valid_and_the_number_of_nonzeros(
     for layer, kept in zip(layers, _word(after, layers, KEPT), strict=True):
         old, new = csr.dense(layer, before), csr.dense(layer, after)
         survivors = np.where(np.abs(old) < np.float32(threshold), 0, old)
-        np.testing.assert_array_equal(new, survivors)  # what grew is zero
+        np.testing.assert_array_equal(new, survivors)  # new weights are zero
         assert kept == np.count_nonzero(survivors)
 
 
@@ -154,11 +154,11 @@ def test_growth_is_shared_by_survivors_and_overflow_goes_to_others():
     layers, state = make_pool([(8, 8, 3, 3), (8, 8, 3, 3), (8, 16, 3, 3)], 0.25)
     first = csr.pointers_name("w0")
     end = int(state[first][-1])
-    state[POOL][:end] *= 0.001  # the first layer loses all
+    state[POOL][:end] *= 0.001  # the first layer loses everything
     after = rewire(layers, _with_threshold(state, 0.005))
     kept, grown = _word(after, layers, KEPT), _word(after, layers, GROWN)
     assert kept == [0, 144, 288] and sum(grown) == 144
-    # 144 new ones for survivors 0 : 144 : 288, below the caps of 216 and 432.
+    # 144 new weights for survivors 0 : 144 : 288, below the caps of 216 and 432.
     assert grown == [0, 48, 96]
     capped = [csr.Layer(x.name, x.shape, x.share, x.share) for x in layers]
     tight = {**state, TABLE: state[TABLE].copy()}
@@ -196,7 +196,7 @@ def test_blocks_move_with_their_state_and_lose_at_most_two_steps(shapes, thresho
         old, new = csr.dense(layer, before), csr.dense(layer, after)
         stays = np.abs(old) >= np.float32(max(threshold, 1e-9))
         np.testing.assert_array_equal(new != 0, stays)
-        # Two roundings, by less than a step of 1/64 of the largest number of a block each.
+        # Two roundings, each by less than 1/64 of the largest number of a block.
         assert np.abs(np.where(stays, old, 0) - new).max() < 2 / 64
         moved = csr.dense(layer, after, "momentum")
         assert np.abs(np.where(stays, 3 * old, 0) - moved).max() < 3 * 3 / 64
@@ -257,13 +257,13 @@ def test_state_moves_with_the_weights_that_stay_and_is_zero_where_new_ones_grow(
 
 def test_new_nonzeros_are_spread_evenly_over_the_empty_positions():
     layers, state = make_pool([(8, 8, 3, 3)], 0.25)
-    state = _with_threshold(state, 10.0)  # all are dropped, 144 of 576 grow
+    state = _with_threshold(state, 10.0)  # all are dropped; 144 of 576 are regrown
     counts = np.zeros(576)
     for step in range(200):
         after = rewire(layers, state, step=step)
         pointers = after[csr.pointers_name("w0")]
         counts[csr.positions_of(layers[0], after[COLUMNS], pointers)] += 1
-    # Binomial(200, 1/4) in every position: standard deviation 6.1; 576 positions within 4.5.
+    # Binomial(200, 1/4) per position: standard deviation 6.1; all 576 positions within 4.5 of it.
     assert np.abs(counts - 50).max() < 4.5 * 6.13
 
 
@@ -300,7 +300,7 @@ def test_threshold_moves_when_the_aim_is_missed_by_more_than_a_tenth(share, fact
 
 @pytest.mark.parametrize(("target", "factor"), [(99, 0.5), (100, 1.0), (300, 1.0), (301, 2.0)])
 def test_threshold_stays_at_the_very_edge_of_the_tolerance(target, factor):
-    """150 dropped, a tolerance of a half: 1.5 * 100 and 0.5 * 300 are exact in float32."""
+    """150 dropped and a tolerance of a half: 1.5 * 100 and 0.5 * 300 are exact in float32."""
     table = np.zeros(HEADER + LAYER_WORDS, np.int64)
     table[csr.PRUNED], table[HEADER + CAP], table[HEADER + KEPT] = 150, 1000, 500
     table.view(np.float64)[csr.THRESHOLD] = 0.25

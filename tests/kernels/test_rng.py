@@ -1,4 +1,4 @@
-"""The harness with the generator: keys, independence of streams."""
+"""The harness with the random generator: keys, independence of streams."""
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def test_stream_differs_by_each_of_its_words():
     others = [words | {name: value} for name in words for value in (0, 2)]
     draws = [_draw(6, **words), *(_draw(5, **w) for w in (words, *others))]
     equal = [(a == b).mean() for i, a in enumerate(draws) for b in draws[:i]]
-    # two streams of 1000 draws of 32 bits meet in one place at most
+    # two streams of 1000 draws of 32 bits share at most one draw
     assert max(equal) <= 1e-3
 
 

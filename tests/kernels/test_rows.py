@@ -1,4 +1,4 @@
-"""Rows of a table's gradient, given out as they are met, against naive twins."""
+"""Gradients of a table by touched rows, whose places are given on first use, vs naive twins."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from .harness import same_for_threads
 def test_places_are_given_out_in_order(rng, room: int) -> None:
     rows = 30
     known = np.zeros(rows + 1, np.int32)
-    for _ in range(2):  # a second microbatch goes on with the map of the first
+    for _ in range(2):  # the second microbatch continues with the first one's map
         idx = rng.integers(-rows - 2, rows + 2, 17).astype(np.int32)
         expected_places, expected = naive_rows.places(idx, known, room)
         out = same_for_threads(

@@ -1,4 +1,4 @@
-"""Kernels in plain Python: the same bits as compiled, and what is wrong with one is found."""
+"""Kernels in plain Python: same bits as compiled, and faults in kernels are found."""
 
 import linecache
 import os
@@ -25,7 +25,7 @@ from .harness import declared
 
 ROOT = Path(__file__).parents[2]
 
-# A kernel or two of each family, with the formats that are compiled for other tests too.
+# One or two kernels of each family, in formats that other tests compile too.
 FAMILIES = {
     "attention": {"attention.plain": {v: "f32" for v in "QKVBY"}},
     "blocks": {"unpack.plain": {"W": "q8", "S": "f32"}},
@@ -55,7 +55,7 @@ OTHERS = {
 
 
 def both_ways(call: calls.Call, nthreads: int = 2) -> str:
-    """The first difference between a call interpreted and compiled; "" where there is none."""
+    """Return the first difference between the interpreted and compiled call, or ""."""
     places, expected = call.copied(), call.copied()
     interpret(call.kernel, call.storages, places, call.values, nthreads, call.lanes)
     run_compiled(call.kernel, call.storages, expected, call.values, nthreads, call.lanes)
@@ -101,7 +101,7 @@ def test_all_kernels_give_the_bits_of_the_compiled_ones(family: str) -> None:
 
 
 def test_a_rewiring_is_the_same_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of sparse weights, each on what the one before it left."""
+    """Kernels of sparse weights, each run on the output of the previous one."""
     layers, state = test_rewire.make_pool([(4, 3, 3, 3)], 0.4)
     settings = {"fraction": 0.3, "step": 1, "threads": 2}
     compiled = test_rewire.rewire(layers, state, **settings)
@@ -113,7 +113,7 @@ def test_a_rewiring_is_the_same_interpreted(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_tape_is_walked_through_pointers() -> None:
-    """`run_tape` calls what its table holds with the words behind each instruction."""
+    """`run_tape` calls the table's functions with the words of each instruction."""
     memory, seen = Memory(), []
     memory.functions[4096] = lambda *operands: seen.append([int(o) for o in operands])
     code = np.array([0, 2, 10, 11, 0, 1, 12], np.int64).view(np.uint8)
@@ -130,7 +130,7 @@ def test_a_tape_is_walked_through_pointers() -> None:
 
 
 def planted(text: str, operands: str = "x:r:f32[n] y:w:f32[n] ws:t[n*4] n") -> registry.Kernel:
-    """A kernel whose body is `text`, with the language's intrinsics at hand."""
+    """Return a kernel with body `text`, which may use the language's intrinsics."""
     from edgetrain.kernels.language import block, number, prim, vector
 
     scope = {
@@ -140,7 +140,7 @@ def planted(text: str, operands: str = "x:r:f32[n] y:w:f32[n] ws:t[n*4] n") -> r
     }  # fmt: skip
     body = "\n".join(f"    {line}" for line in text.split("\n"))
     source = f"def run(thread, nthreads, args):\n{body}\n"
-    # A kernel is compiled from its source, as a debugger shows it.
+    # Kernels are compiled from their source, which is found the way debuggers find it.
     linecache.cache["planted.py"] = len(source), None, source.splitlines(True), "planted.py"
     exec(compile(source, "planted.py", "exec"), scope)
     return declared("planted", operands, lambda: scope["run"])
@@ -178,7 +178,7 @@ def test_a_planted_fault_is_found_with_its_line(text: str) -> None:
 
 
 def test_lanes_that_are_not_used_may_be_unwritten() -> None:
-    """A vector of which four lanes are stored, and a number that `where` leaves out."""
+    """A vector of which only four lanes are stored, and a number that `where` discards."""
     body = (
         "for i in range(4):\n    st(args.ws, i, ld(args.x, i))\n"
         "vst(args.y, 0, vld(args.ws, 0) + vld(args.ws, 0), 4)\n"
@@ -205,7 +205,7 @@ def _fused(kind: str):
 
 
 def _triples(rng: np.random.Generator, dtype, count: int) -> list[np.ndarray]:
-    """Any bits, and sums that lie next to halfway between two numbers."""
+    """Random bits, and sums almost halfway between two numbers."""
     word = np.uint32 if dtype == np.float32 else np.uint64
     a, b, c = (rng.integers(0, np.iinfo(word).max, count, word, True).view(dtype) for _ in "abc")
     near = np.arange(count) % 2 == 0
@@ -252,7 +252,7 @@ def test_the_command_compares_and_says_what_differs(capsys, monkeypatch) -> None
 
 
 def _other_sum(kernel, storages, places, *rest):
-    """As compiled, but for an element of the plain variant."""
+    """Run the compiled kernel, but change one element of the plain variant's result."""
     run_compiled(kernel, storages, places, *rest)
     if kernel.variant == "plain":
         places["y"].view(np.float32)[2] += 1
@@ -393,7 +393,7 @@ def test_a_call_is_the_same_for_a_seed() -> None:
 
 
 def test_calls_follow_the_option(request: pytest.FixtureRequest) -> None:
-    """Compiled, a read of what was never written goes unseen."""
+    """Only the interpreter notices a read of memory that was never written."""
     kernel, x = planted("st(k.y, 0, ld(k.ws, 3))"), np.ones(8, np.float32)
     if not request.config.getoption("--interpret"):
         assert harness.call(kernel, x=x, y=x.shape, n=8)["y"].size == 8
@@ -417,7 +417,7 @@ def test_the_option_interprets() -> None:
     ],
 )
 def test_the_last_part_of_a_sample_has_its_weight(label: str, fixed: dict) -> None:
-    """What a tape may say is inside of the operands, also where no model says it."""
+    """Calls that a tape could contain stay inside the operands even if no model makes them."""
     found = (calls.made(labelled(label), seed, fixed) for seed in range(50))
     call = next(call for call in found if "sw" in call.places)
     call.places["ctl"].view(np.int64)[3] = 10  # COUNT: all samples are valid

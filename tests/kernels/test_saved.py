@@ -1,4 +1,4 @@
-"""Packing of saved values beside its naive twin: roundings, and sides of kinks."""
+"""Packing of saved values compared with its naive twin: rounding, and sides of kinks."""
 
 import numpy as np
 import pytest
@@ -28,12 +28,12 @@ def test_pack_equals_naive_twin_and_says_the_same_again(rng, n, storage, kept):
 
 
 def _side(z, kinks):
-    """The piece of an activation that z lies in; with one kink alone, that is below or at it."""
+    """Return which piece of an activation z is in; the first kink belongs to the piece below it."""
     return sum([(z > kinks[0]).astype(int), *((z >= high) for high in kinks[1:])])
 
 
 def _naive_sides(x, z_of, kinks):
-    """Roundings of x, moved to the other neighbour where they lie beyond a kink of z_of(x)."""
+    """Round x to blocks; move numbers that crossed a kink of z_of(x) to their other neighbour."""
     flat = x.reshape(-1)
     stored = packed(flat, NUMBERS)
     rounded = decoded(stored, x.shape)
@@ -86,7 +86,7 @@ def test_a_number_that_is_not_finite_stays_so():
     ("act", "lo", "hi", "kinks"), [(1, 0, 0, [0]), (2, -0.5, 1.5, [-0.5, 1.5]), (3, 0, 0, [-3, 3])]
 )
 def test_numbers_beside_every_kink_stay_on_their_side(act, lo, hi, kinks):
-    """Roundings are of sixteenths here, the numbers within a sixteenth of a kink."""
+    """The rounding step is 1/16 here, and the numbers are within 1/16 of a kink."""
     near = np.linspace(-0.06, 0.06, 62, dtype=np.float32)
     x = np.concatenate([[5.9, *(kink + near), -5.9] for kink in kinks]).astype(np.float32)
     args = {"x": x.reshape(1, 1, -1), "y": INT8.encode(np.ones(x.size, np.float32))}

@@ -1,4 +1,4 @@
-"""Lengths of rows within a segment of time."""
+"""Row lengths within a segment of time."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Masks against numpy: comparisons, selection, what is kept; running sums and products."""
+"""Comparisons, selection and masks against numpy; running sums and products."""
 
 import numpy as np
 import pytest

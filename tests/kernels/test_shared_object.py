@@ -1,4 +1,4 @@
-"""Objects joined into a file that the system loads: structure, and what the code computes."""
+"""Objects linked to a shared library: file structure, and what its code computes."""
 
 import ctypes
 import itertools
@@ -25,7 +25,7 @@ NEEDS_HOST = pytest.mark.skipif(
     not jit.host().triple.startswith(("x86_64", "aarch64")) or "linux" not in jit.host().triple,
     reason="ELF files are made for x86-64 and AArch64 Linux",
 )
-# Constants that the code adds, a table of them, a call of what is not there, and no constant.
+# A table of constants, of which the code loads one, and room for a call of an undefined function.
 TEXT = """
 @{name}.table = {kind} constant [4 x i64] [i64 {value}, i64 7, i64 11, i64 13], align 64
 declare ptr @memset(ptr, i32, i64)
@@ -40,7 +40,7 @@ define void @et_{name}(i64 %base, i64 %args, i64 %thread, i64 %nthreads) {{
   ret void
 }}
 """
-# Of a length that is not known, so that it stays a call.
+# An unknown length, so that it stays a call.
 FILL = "%n = add i64 %k, 16\n  %m = call ptr @memset(ptr %out, i32 255, i64 %n)"
 POINTERS = """
 @one = internal constant i64 41, align 8
@@ -129,7 +129,7 @@ def test_adrp_counts_borders_of_pages_and_not_bytes(place, target, pages):
 
 @pytest.mark.parametrize(("target", "page"), [("x86_64", 4096), ("aarch64", 65536)])
 def test_parts_with_other_rights_share_no_page(target, page):
-    """Of the largest pages that systems of the processor have."""
+    """Tested with the largest page size of systems on this processor."""
     code = shared_object([made("a", 5, FILL, TARGETS[target])], ["memset"])
     assert MACHINES[struct.unpack_from("<H", code, 18)[0]].page == page
     (first,), (count,) = struct.unpack_from("<Q", code, 32), struct.unpack_from("<H", code, 56)
@@ -179,7 +179,7 @@ def test_readelf_reads_the_file(target, tmp_path):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_use_no_relocation_that_is_not_known(target):
-    """Small kernels of every kind; the wheels' builder sees all of them."""
+    """A small kernel of every kind; the wheel builder checks all of them."""
     kernels = [registry.variants(name)[-1] for name in ("loss_total", "sgd", "fill", "run_tape")]
     code = [
         kernel.object(dict.fromkeys(kernel.spec.variables, "f32"), TARGETS[target])

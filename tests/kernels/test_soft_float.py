@@ -1,4 +1,4 @@
-"""float64 in integers beside this machine's unit: every bit."""
+"""Software float64 compared bit by bit with this machine's unit."""
 
 import ctypes
 import fractions
@@ -20,7 +20,7 @@ SPECIAL = [
 
 
 def operands(count: int, seed: int = 0) -> np.ndarray:
-    """Numbers of all sizes, near each other and far apart, and the special ones."""
+    """Draw numbers of all sizes, near each other and far apart, plus special values."""
     rng = np.random.default_rng(seed)
     any_bits = rng.integers(0, 2**64, count, np.uint64).view(np.float64)
     near = rng.standard_normal(count) * 2.0 ** rng.integers(-4, 4, count)
@@ -30,7 +30,7 @@ def operands(count: int, seed: int = 0) -> np.ndarray:
 
 
 def computed(name: str, *columns: np.ndarray) -> np.ndarray:
-    """Bits that the function gives for each row."""
+    """Return the function's result bits for each row."""
     build, count = soft_float.FUNCTIONS[name]
     symbol = f"et_soft_{name}"
     kinds, here = "i" * (count + 1), [jit.host()]
@@ -47,7 +47,7 @@ def computed(name: str, *columns: np.ndarray) -> np.ndarray:
 
 
 def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
-    """The same bits; a NaN is a NaN."""
+    """Assert equal bits; all NaNs count as equal."""
     assert np.array_equal(np.isnan(found), np.isnan(expected))
     numbers = ~np.isnan(expected)
     kind = np.int64 if expected.dtype == np.float64 else np.int32

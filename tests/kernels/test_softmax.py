@@ -1,4 +1,4 @@
-"""softmax, log_softmax and their gradients against float64."""
+"""softmax, log_softmax and their gradients compared with float64."""
 
 import numpy as np
 import pytest

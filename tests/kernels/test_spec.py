@@ -104,7 +104,7 @@ def test_checks_see_groups(dims, steps, origin, covered):
 
 
 def test_every_declaration_is_in_the_grammar() -> None:
-    """They are parsed when they are asked: here all of them."""
+    """Declarations are parsed on use; this parses all of them."""
     for name in registry.names():
         for kernel in registry.variants(name):
             spec = kernel.spec

@@ -1,4 +1,4 @@
-"""fp16 state times a power of two: where the exponent moves, and what optimizers make of it."""
+"""fp16 optimizer state scaled by a power of two: how the exponent adapts, error of updates."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_the_first_update_stores_with_the_loss_scale() -> None:
 
 
 def _weights(name: str, kind: str, size: float) -> np.ndarray:
-    """After some steps on gradients of this size; the state is stored as `kind`."""
+    """Return the weights after some steps on gradients of this size; state is stored as `kind`."""
     draw = np.random.default_rng(1)
     names = [*STATES[name]]
     state = {key: np.zeros(N, np.float16 if kind == "f16" else np.float32) for key in names}
@@ -81,4 +81,4 @@ def _weights(name: str, kind: str, size: float) -> np.ndarray:
 def test_state_in_fp16_takes_gradients_of_any_size(name, size) -> None:
     exact, found = _weights(name, "f32", size), _weights(name, "f16", size)
     difference = np.abs(found - exact).mean() / np.abs(exact).mean()
-    assert difference < 0.02  # gradients of 1e-9 take two steps to find their exponent
+    assert difference < 0.02  # with gradients of 1e-9 the exponent needs two steps to adapt

@@ -1,4 +1,4 @@
-"""The interpreter: instructions in order, all threads in step, also on a single core."""
+"""The tape interpreter: instructions in order, threads in step, also on a single core."""
 
 import ctypes
 import os
@@ -25,7 +25,7 @@ def _reverses():
     return run
 
 
-# Each thread reads what another wrote, so a barrier that lets one through gives other numbers.
+# Each thread reads what another wrote, so a leaky barrier changes the result.
 REVERSES = declared("reverses", "x:r:i64[n] y:w:i64[n] n add=compared", _reverses)
 
 
@@ -36,7 +36,7 @@ def expected(x, instructions):
 
 
 class Run:
-    """A tape of `instructions` that reverse one half of the arena into the other."""
+    """A tape of `instructions`, each reversing one half of the arena into the other."""
 
     def __init__(self, instructions: int) -> None:
         self.arena = np.zeros(2 * N, np.int64)

@@ -1,4 +1,4 @@
-"""The table of processors, and what a Program says of the one it was planned for."""
+"""The table of processors, and how a Program is checked against its target."""
 
 import re
 
@@ -42,7 +42,7 @@ declare float @llvm.fma.f32(float, float, float)
 
 
 def called(target: targets.Target) -> str:
-    """Assembly of a sum in float64 and of a fused product: where there is no unit, with calls."""
+    """Assembly of a float64 sum and a fused product, which are calls if the target has no unit."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     found = llvm.Target.from_triple(target.triple)
@@ -53,7 +53,7 @@ def called(target: targets.Target) -> str:
 
 @pytest.mark.parametrize("name", targets.TARGETS)
 def test_units_of_a_row_are_those_that_llvm_knows(name):
-    """A row that claims a unit would get LLVM's calls, and a manifest that says "in hardware"."""
+    """A row that wrongly claims a unit would get LLVM's calls, and "in hardware" in a manifest."""
     target = targets.get(name)
     text = called(target)
     double = re.search(r"\b_*(?:aeabi_dadd|adddf3)\b", text) is None
@@ -77,12 +77,12 @@ def test_a_program_says_what_it_was_planned_for(tmp_path):
     )  # fmt: skip
     assert {variant for _, variant, _ in program.kernels} <= {"plain", "scalar"}
     loaded = et.load_program(program.save(tmp_path / "m7.edge"))
-    Session(loaded).close()  # runs here, with its own kernels
+    Session(loaded).close()  # runs here, with the host's kernels
 
 
 def test_a_program_is_held_against_its_own_target(tmp_path):
     program = digits_program(target="cortex-m7")
-    program.recipe["lanes"] = 16  # which would call for other variants
+    program.recipe["lanes"] = 16  # which would need other variants
     with pytest.raises(ProgramError, match="is not the variant its integers require"):
         Session(program)
 
@@ -93,7 +93,7 @@ def test_threads_are_refused_on_a_processor_that_has_one():
 
 
 def _takes_all_registers() -> str:
-    """A function with 40 integers alive at once, more than there are registers."""
+    """Return a function with 40 integers alive at once, more than there are registers."""
     places = [f"  %p{k} = getelementptr i64, ptr %p, i64 {k}" for k in range(40)]
     loads = [f"  %v{k} = load volatile i64, ptr %p{k}" for k in range(40)]
     stores = [f"  store volatile i64 %v{k}, ptr %p{39 - k}" for k in range(40)]

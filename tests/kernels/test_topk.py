@@ -1,4 +1,4 @@
-"""The greatest along an axis against numpy's stable sort, and what is picked by indices."""
+"""Top-k along an axis compared with numpy's stable sort, and picking by indices."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ SHAPES = [((1, 7, 1), 3), ((2, 5, 3), 5), ((3, 1, 4), 1), ((2, 33, 2), 4)]
 
 
 def _ranks(x, count, reverse, first):
-    """Stable sorts of numpy: of equal ones the first, or the last, comes first."""
+    """Rank with numpy's stable sort; among equal values the first (or the last) comes first."""
     turned = x if first else x[:, ::-1]
     keys = turned if reverse else -turned
     index = np.argsort(keys, axis=1, kind="stable")
@@ -20,7 +20,7 @@ def _ranks(x, count, reverse, first):
 @pytest.mark.parametrize("flags", [(0, 1), (1, 1), (0, 0), (1, 0)])
 @pytest.mark.parametrize(("shape", "count"), SHAPES)
 def test_topk_equals_naive(rng, shape, count, flags, storage):
-    x = rng.integers(-4, 5, shape).astype(DTYPES[storage])  # few numbers: many are equal
+    x = rng.integers(-4, 5, shape).astype(DTYPES[storage])  # few distinct numbers: many ties
     sizes = dict(zip(("outer", "n", "inner"), shape, strict=True)) | {"k": count}
     found = same_for_threads(
         "topk", {"S": storage}, x=x, idx=(shape[0], count, shape[2]), **sizes,
@@ -44,7 +44,7 @@ def test_pick_and_its_gradient_equal_naive(rng, shape, count, storage):
     x, dx = (rng.normal(size=shape).astype(DTYPES[storage]) for _ in range(2))
     dy = rng.normal(size=(outer, count, inner)).astype(DTYPES[storage])
     index = rng.integers(0, n, dy.shape).astype(np.int32)
-    index.ravel()[0] = n  # outside
+    index.ravel()[0] = n  # out of range
     sizes = {"outer": outer, "n": n, "inner": inner, "k": count}
     found = same_for_threads("pick", {"S": storage}, x=x, idx=index, y=dy.shape, **sizes)["y"]
     inside = index < n

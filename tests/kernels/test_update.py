@@ -1,4 +1,4 @@
-"""Optimizers against torch and their naive twins, the gradient's norm, skipped updates."""
+"""Optimizers against torch and naive twins, the gradient norm, skipped updates."""
 
 import itertools
 
@@ -23,7 +23,7 @@ def integer(ctl, name):
 
 
 def finish(g, ctl, max_norm=0.0, storage="f32"):
-    """ctl after grad_sumsq and grad_finish."""
+    """Return ctl after grad_sumsq and grad_finish."""
     partials = same_for_threads(
         "grad_sumsq", {"G": storage}, g=g, partials=np.zeros(64), n=g.size, first=1
     )["partials"]
@@ -42,7 +42,7 @@ def start(rng, lr, **words):
 
 
 def torch_steps(optimizer, w, gradients, max_norm):
-    """Weights after each step of torch."""
+    """Yield the weights after each step of torch."""
     parameter = torch.nn.Parameter(torch.tensor(w.copy()))
     optimizer = optimizer([parameter])
     for g in gradients:
@@ -57,7 +57,7 @@ def gradients_of(rng):
     return rng.standard_normal((STEPS, N)).astype(np.float32)
 
 
-# Gradients lie in the arena times LOSS_SCALE / NOMINAL * TARGETS = 16 / 8 * 4.
+# Gradients in the arena are scaled by LOSS_SCALE / NOMINAL * TARGETS = 16 / 8 * 4.
 SCALED = np.float32(8)
 
 SGD_CASES = [
@@ -85,7 +85,7 @@ def test_sgd_equals_torch_for_ten_steps(rng, case, max_norm):
         )  # fmt: skip
         w, v = out["w"], out.get("v")
         assert not out["g"].any()
-        # weights of a few units: some ulp over ten steps
+        # weights of a few units: a few ulp over ten steps
         np.testing.assert_allclose(w, expected, rtol=1e-6, atol=1e-6)
 
 
@@ -117,7 +117,7 @@ def test_adam_moments_and_bias_corrections_are_those_of_the_double_betas(rng):
         "adam", dict.fromkeys("WGMV", "f32"), w=w, g=g, m=zero, v=zero, ctl=ctl, n=N, key=3,
         **betas(0.9, 0.999), eps=1e-8, wd=0.0, decoupled=0,
     )  # fmt: skip
-    # 1 - 0.999 of float32 is off by 1.3e-5; three roundings are below 2e-7
+    # 1 - 0.999 in float32 is off by 1.3e-5; three roundings are below 2e-7
     exact = g.astype(np.float64)
     np.testing.assert_allclose(out["v"], (1 - 0.999) * exact**2, rtol=3e-7)
     np.testing.assert_allclose(out["m"], (1 - 0.9) * exact, rtol=3e-7)
@@ -139,7 +139,7 @@ def test_sgd_in_fp16_follows_naive_twin_within_rounding(rng):
         exact = g.astype(np.float64) / SCALED
         w64, v64 = naive_update.sgd(w64, exact, v64, lr=0.1, **options, first=step == 0)
     difference = w16 - w64
-    # ten roundings of values below 8: each has a deviation below 2^-8 / sqrt(6)
+    # ten roundings of values below 8, each with a deviation below 2^-8 / sqrt(6)
     assert np.abs(difference).max() < 10 * 2.0**-8
     assert np.abs(difference.mean()) < 4 * difference.std() / np.sqrt(N)
 
@@ -252,7 +252,7 @@ def test_grad_finish_clips_and_reports_the_unscaled_norm(rng):
 
 
 def test_the_rate_of_a_group_is_a_multiple_of_the_runs(rng):
-    """Two float32 hold the digits of a float64 ratio, and the run's rate comes back."""
+    """Two float32 hold a float64 ratio's digits; group_end restores the run's rate."""
     _, ctl = start(rng, 0.3)
     ratio = 0.1 / 0.3
     high = float(np.float32(ratio))

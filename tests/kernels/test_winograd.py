@@ -1,4 +1,4 @@
-"""Convolutions by F(4 x 4, 3 x 3) against numpy in float64: any shape, and how far from direct."""
+"""F(4 x 4, 3 x 3) convolutions against numpy in float64: any shape, and the error vs direct."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ def _conv(n: int, c: int, h: int, wd: int, k: int, ph: int = 1, pw: int = 1, **m
     return Conv(n=n, c=c, h=h, wd=wd, k=k, kh=3, kw=3, ph=ph, pw=pw, **more)
 
 
-# Whole tiles; one pixel, one tile; tails of channels, tiles, images in a panel; panels beside each
-# other; paddings 0 to 2, others below and on the right; several blocks of channels.
+# Whole tiles; one pixel in one tile; tails of channels and tiles; several images in a panel;
+# several panels; padding 0 to 2, more below and right; several blocks of channels.
 CASES = [
     _conv(2, 32, 8, 8, 32),
     _conv(1, 1, 1, 1, 1),
@@ -40,7 +40,7 @@ CASES = [
 def forward(
     p: Conv, storage: str, kind: str, variant: str, kernel="winograd", threads=(1, 3), w=None
 ):
-    """(y, y in float64)."""
+    """Return (y, y in float64)."""
     rng = np.random.default_rng(7)
     x, bias = _normal(rng, p.x_shape, storage), _normal(rng, p.k, "f32")
     w = _normal(rng, p.w_shape, storage, (p.c * 9) ** -0.5) if w is None else w
@@ -64,7 +64,7 @@ def forward(
 def back(
     p: Conv, storage: str, acc: int, variant: str, kernel="winograd_dx", threads=(1, 3), w=None
 ):
-    """(dx, dx in float64)."""
+    """Return (dx, dx in float64)."""
     rng = np.random.default_rng(8)
     dy, dx = _normal(rng, p.y_shape, storage), _normal(rng, p.x_shape, storage)
     w = _normal(rng, p.w_shape, storage, (p.k * 9) ** -0.5) if w is None else w
@@ -83,7 +83,7 @@ def back(
 
 
 def weights(p: Conv, storages, kind: str, variant: str, kernel="winograd_dw", threads=(1, 3, 8)):
-    """(dwt, dwt in float64); storages of maps and of the accumulator."""
+    """Return (dwt, dwt in float64); `storages` are those of the maps and of the accumulator."""
     rng = np.random.default_rng(9)
     x = _normal(rng, p.x_shape, storages[0])
     dy = _normal(rng, p.y_shape, storages[0], (p.n * p.oh * p.ow) ** -0.5)
@@ -106,7 +106,7 @@ def weights(p: Conv, storages, kind: str, variant: str, kernel="winograd_dw", th
 
 
 def _alike(found, storage: str) -> None:
-    """Every result is close to float64's, and all of them have the same bits."""
+    """Check that every result is close to float64's and that all have the same bits."""
     for y, expected in found:
         _close(y, expected, storage)
     assert len({y.tobytes() for y, _ in found}) == 1
@@ -147,7 +147,7 @@ def test_winograd_equals_naive_for_any_shape(p) -> None:
 
 
 def _sparse(p: Conv, storage: str, kind: str, variant: str, density: float, columns="u8") -> None:
-    """Both products of a layer in compressed rows are close to float64's, and have the bits of the
+    """Check both products of a layer in compressed rows: close to float64, and the same bits as the
     dense kernels with the same weights."""
     for name, check, dense, how, channels in (
         ("winograd_csr", check_forward, forward, kind, p.c),
@@ -185,12 +185,12 @@ def test_sparse_winograd_has_the_bits_of_the_dense_kernels_for_any_shape(p, dens
 
 
 def _error(found) -> float:
-    """Root mean square, relative to float64."""
+    """Return the relative root mean square error."""
     y, expected = found
     return float(np.sqrt(((y - expected) ** 2).mean() / (expected**2).mean()))
 
 
-# Shapes of WRN-28-2, ResNet-18 at 64 x 64 and a wide one, smaller batches.
+# Shapes of WRN-28-2, ResNet-18 at 64 x 64 and a wide network, with smaller batches.
 ZOO = [
     _conv(10, 32, 32, 32, 32),
     _conv(2, 64, 16, 16, 64),
@@ -215,7 +215,7 @@ def test_winograd_is_within_eight_times_the_direct_kernels_error(p) -> None:
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_winograd_shows_a_pixel_that_is_not_finite(value) -> None:
-    """All outputs that see it are not finite; none but those of their tiles may be."""
+    """Every output that reads the pixel is not finite; others in the same tiles may be too."""
     p = _conv(1, 32, 16, 16, 32)
     x, w = np.ones(p.x_shape, np.float32), np.ones(p.w_shape, np.float32)
     x[0, 3, 8, 5] = value

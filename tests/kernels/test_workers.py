@@ -1,4 +1,4 @@
-"""Which process compiles what."""
+"""Which worker process compiles which kernel."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from edgetrain.kernels.cache import workers
 @pytest.mark.parametrize(
     "groups, own, order",
     [
-        ("aabbc", "", [0, 2, 4, 1, 3]),  # each group is begun before one is shared
-        ("aabbc", "b", [2, 3, 0, 4, 1]),  # first what a process has begun
+        ("aabbc", "", [0, 2, 4, 1, 3]),  # start every group before sharing one
+        ("aabbc", "b", [2, 3, 0, 4, 1]),  # first finish the group that a process started
         ("aaa", "b", [0, 1, 2]),
         ("", "", []),
     ],

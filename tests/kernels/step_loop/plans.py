@@ -1,4 +1,4 @@
-"""A plan block over a Session, for tests of the step loop: what a caller prepares."""
+"""A plan block over a Session for tests of the step loop: prepares what a caller would."""
 
 import ctypes
 
@@ -16,22 +16,22 @@ FILL = ctypes.CFUNCTYPE(
 
 
 def kernel_entry(name: str):
-    """A kernel without storages as a C function."""
+    """Return a kernel without storages as a C function."""
     return entry(registry.variants(name)[0], ())
 
 
 def address(function) -> int:
-    """Of a ctypes function."""
+    """Return the address of a ctypes function."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def number(dtype) -> int:
-    """Of a storage in a field."""
+    """Return a field's code for a storage type."""
     return next(k for k, name in enumerate(layout.TYPES) if DTYPES[name] == np.dtype(dtype))
 
 
 class Plan:
-    """Everything the step loop is given; keeps what it points to alive."""
+    """Everything the step loop needs; keeps the arrays it points to alive."""
 
     def __init__(self, session: Session, n: int, parts: int = 1) -> None:
         program = session.program
@@ -50,12 +50,12 @@ class Plan:
         return array
 
     def read_from(self, x: np.ndarray, y: np.ndarray, *, limit: int = 0) -> None:
-        """Samples lie in memory."""
+        """Read samples from arrays in memory."""
         self.words[layout.SOURCE] = layout.FROM_MEMORY
         self._fields(x, y, limit)
 
     def ask(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Samples come one by one through a callback."""
+        """Get samples one at a time through a callback."""
         self._fields(x, y, 0)
 
         def fill(user, split, sample, to_x, to_y) -> int:
@@ -66,7 +66,7 @@ class Plan:
         self.callback(layout.FROM_SAMPLES, fill)
 
     def callback(self, source: int, fill) -> None:
-        """`fill(user, split, sample, x, y) -> status`."""
+        """Call `fill(user, split, sample, x, y) -> status` for samples."""
         made = FILL(fill)
         self.keep.append(made)
         self.words[layout.SOURCE], self.words[layout.FILL] = source, address(made)
@@ -89,19 +89,19 @@ class Plan:
             self.words[word] = fields.ctypes.data
 
     def train(self, whole: int = 1) -> int:
-        """Call `drive_train`; its status."""
+        """Call `drive_train`; return its status."""
         arguments = np.array([self.words.ctypes.data, whole], np.int64)
         kernel_entry("drive_train")(0, arguments.ctypes.data, 0, 1)
         return int(self.words[layout.STATUS])
 
     def evaluate(self) -> int:
-        """Call `drive_evaluate`; its status."""
+        """Call `drive_evaluate`; return its status."""
         arguments = np.array([self.words.ctypes.data], np.int64)
         kernel_entry("drive_evaluate")(0, arguments.ctypes.data, 0, 1)
         return int(self.words[layout.STATUS])
 
     def set(self, **words: float) -> None:
-        """Words of the control block by name."""
+        """Set words of the control block by name."""
         for name, value in words.items():
             index = getattr(control, name)
             where = self.session.ints if index < control.LR else self.session.reals

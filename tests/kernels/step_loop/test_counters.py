@@ -1,4 +1,4 @@
-"""Learning rate, loss scale and rewiring times against their Python twins."""
+"""Learning rate, loss scale and rewiring times compared with their Python twins."""
 
 import dataclasses
 import math
@@ -27,8 +27,8 @@ def rates(
     losses: Sequence[float] = (),
     skipped: Sequence[int] = (),
 ) -> list[float]:
-    """The learning rates that a schedule's kernels leave at LR; losses[k]: of step k. Steps that
-    are `skipped` moved no weight."""
+    """Return the learning rates that a schedule's kernels write to LR; losses[k] is the loss of
+    step k, and `skipped` steps updated no weight."""
     words = {"WARMUP": schedule.warmup_steps, "TOTAL_STEPS": TOTAL, "BASE_LR": lr}
     ctl, out = control(**words), []
     numbers = schedule.numbers()
@@ -89,7 +89,7 @@ def test_plateau_counts_losses_of_skipped_steps_in_earlier_runs_alone(case, coun
     losses = (1 / np.arange(1, 61) + 0.2 + 0.1 * draw.random(60)).tolist()
     skipped = [4, 5, 6, 17, 18, 33]
     for step in skipped:
-        losses[step] = 1e30  # one of bad data: finite, its gradient is not
+        losses[step] = 1e30  # the loss of bad data: finite, but its gradient is not
     windows, expected = Windows(schedule), [1.0]
     for step in range(60):
         windows.see(losses[step] if counted or step not in skipped else math.nan)
@@ -101,7 +101,7 @@ def test_plateau_counts_losses_of_skipped_steps_in_earlier_runs_alone(case, coun
 def test_schedules_equal_torchs(case):
     schedule = SCHEDULE_CASES[case]
     if schedule.name == "plateau":
-        return  # the test above
+        return  # tested above
     schedule = dataclasses.replace(schedule, warmup_steps=0)
     rate = torch.optim.SGD([torch.zeros(1)], lr=0.3)
     theirs, expected = twin_of(schedule).scheduler(schedule, rate), []

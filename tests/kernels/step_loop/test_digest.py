@@ -1,4 +1,4 @@
-"""The checksum against zlib's."""
+"""The checksum compared with zlib's."""
 
 import zlib
 

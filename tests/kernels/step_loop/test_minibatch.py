@@ -1,4 +1,4 @@
-"""The step loop beside the Session's own loop: same bits, whole, in pieces, by callbacks."""
+"""The step loop compared bit by bit with the Session's own loop: whole, in pieces, by callbacks."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def samples():
 
 @pytest.fixture(scope="module")
 def expected(program, samples):
-    """State and losses of the loop in Python."""
+    """Return the state and losses of the Python loop."""
     session, (x, y) = Session(program, 1), samples
     inputs = session._staging["micro"]
     name = next(n for n in inputs if n != "loss.target")
@@ -81,7 +81,7 @@ def test_minibatches_from_memory_have_the_bits_of_the_loop(program, samples, exp
 def test_minibatches_through_a_callback_have_the_bits_of_the_loop(program, samples, expected):
     plan, (x, y) = prepared(program, samples), samples
     staged = plan.session._staging["micro"]
-    raw = x.astype(next(iter(staged.values())).dtype)  # no wider than what is staged
+    raw = x.astype(next(iter(staged.values())).dtype)  # no wider than the staged type
     plan.ask(raw, y.astype(np.int32))
     finished(plan, expected)
 

@@ -1,4 +1,4 @@
-"""The order of samples against its numpy twin."""
+"""The order of samples compared with its numpy twin."""
 
 import numpy as np
 import pytest

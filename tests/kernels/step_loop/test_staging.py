@@ -1,4 +1,4 @@
-"""Raw samples in the arena against numpy: types, scales, limits, rows that hold their own raw."""
+"""Conversion of raw samples in the arena, against numpy: types, scales, limits, in-place rows."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ ROWS = 5
 
 
 class Field:
-    """A field's description over arrays that it keeps alive."""
+    """A field description; keeps its arrays alive."""
 
     def __init__(self, staged: np.ndarray, raw_dtype, size: int, **words: int) -> None:
         self.staged, self.keep = staged, []

@@ -1,4 +1,4 @@
-"""The caller of a team, with workers and a clock that are made up."""
+"""The leader of a thread team, with simulated workers and clock."""
 
 import numpy as np
 import pytest
@@ -15,17 +15,17 @@ pytestmark = pytest.mark.skipif(
 
 
 class Led:
-    """A short tape that runs on two threads where the worker answers.
+    """A short tape that runs on two threads if the worker answers.
 
     Attributes:
-      ran: threads of each run of the tape.
+      ran: thread count of each run of the tape.
     """
 
     def __init__(self, job: int = 7, nanoseconds: int = 900) -> None:
         self.ran: list[int] = []
         self.block, self._now, self._by = team._aligned(tape.TEAM_WORDS), 0, nanoseconds
         self.memo = np.zeros(tape.MEMO_WORDS + tape.TIMES, np.int64)
-        self.memo[[RUNS, TAPES]] = TRIES, 1  # this run is tried together
+        self.memo[[RUNS, TAPES]] = TRIES, 1  # the two-thread run is tried now
         self.times = self.memo[tape.MEMO_WORDS :]
         self.times[[ALONE, TOGETHER]] = 1000, 2**62
         self._kept = ENTRY(self._tape), ENTRY(self._clock)
@@ -35,7 +35,7 @@ class Led:
         self.word(tape.THERE + 1)[0] = following  # the worker has answered
 
     def word(self, number: int) -> np.ndarray:
-        """What threads look at: the lower 32 bits."""
+        """Return the lower 32 bits of a word, which threads poll."""
         return self.block[number : number + 1].view(np.int32)
 
     @property
