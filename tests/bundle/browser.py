@@ -1,4 +1,4 @@
-"""A folder as a site, and a headless Chromium that opens it, by chromedriver's own protocol."""
+"""Serves a folder as a site and opens it in headless Chromium, through chromedriver's protocol."""
 
 import base64
 import contextlib
@@ -21,7 +21,7 @@ _ARGUMENTS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--window-size=1000,1300",
 )  # fmt: skip
-# Scripts for pages of bundles: draw lines of points from 0 to 1, and click what a selector names.
+# Scripts for bundle pages: draw lines of points from 0 to 1; click the element of a selector.
 DRAW = """
 const field = document.getElementById("draw"), box = field.getBoundingClientRect();
 field.setPointerCapture = undefined;
@@ -35,7 +35,7 @@ CLICK = "document.querySelector(arguments[0]).click()"
 
 
 def missing() -> str:
-    """Why no page can be opened here; "" where one can."""
+    """Return why no page can be opened here, or ""."""
     absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
     return f"{', '.join(absent)} not installed; on Debian: chromium, chromium-driver" * bool(absent)
 
@@ -47,7 +47,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """The address of a folder's site."""
+    """Serve a folder; yield the site's address."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -60,30 +60,30 @@ def served(folder: Path) -> Iterator[str]:
 
 
 class Tab:
-    """A tab, by the commands of WebDriver."""
+    """A browser tab, controlled by WebDriver commands."""
 
     def __init__(self, address: str, session: str) -> None:
         self._at = f"{address}/session/{session}"
 
     def open(self, url: str) -> None:
-        """Open an address; the page before is gone at once."""
+        """Open an address, discarding the current page at once."""
         asked(f"{self._at}/url", {"url": url})
 
     def facts(self) -> dict[str, str]:
-        """What the page says of itself in the attributes of its body."""
+        """Return what the page reports in its body's data attributes."""
         return self.run("return {...document.body?.dataset}")
 
     def run(self, script: str, *arguments: object) -> Any:
-        """What a script returns, run in the page."""
+        """Run a script in the page; return its result."""
         return asked(f"{self._at}/execute/sync", {"script": script, "args": arguments})
 
     def waited(
         self, holds: Callable[[dict[str, str]], Any], seconds: float = 300
     ) -> dict[str, str]:
-        """Facts once something holds of them.
+        """Wait until the page's facts satisfy `holds`; return them.
 
         Raises:
-          AssertionError: it never did, or the page says an error.
+          AssertionError: timeout, or the page reports an error.
         """
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -95,13 +95,13 @@ class Tab:
         raise AssertionError(f"not within {seconds} s: {found}")
 
     def picture(self) -> bytes:
-        """A PNG of the page."""
+        """Return a screenshot as PNG."""
         return base64.b64decode(asked(f"{self._at}/screenshot"))
 
 
 @contextlib.contextmanager
 def tab(profile: Path) -> Iterator[Tab]:
-    """A tab of a new Chromium, which keeps its files in `profile`."""
+    """Start Chromium with its files in `profile`; yield a tab."""
     driver = subprocess.Popen(
         ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -124,7 +124,7 @@ def tab(profile: Path) -> Iterator[Tab]:
 
 
 def asked(url: str, body: Any = None, method: str | None = None) -> Any:
-    """The value of a command's answer."""
+    """Send a WebDriver command; return the value of the answer."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
     with urllib.request.urlopen(request, timeout=300) as answer:

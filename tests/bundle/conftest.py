@@ -1,4 +1,4 @@
-"""Libraries that several tests load."""
+"""Libraries and modules shared by the bundle tests."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.bundle.node import missing
 
 @pytest.fixture(scope="session")
 def two_layers(tmp_path_factory):
-    """A model of two inputs' worth of nothing but products: it is compiled in a second."""
+    """A small net of two Gemms, which compiles within a second."""
     from onnx import TensorProto, helper, numpy_helper, save
 
     draw = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def two_layers(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def program(two_layers):
-    """fp16 with Adam: a loss scale, a rounding, two moments."""
+    """fp16 with Adam: a loss scale, rounding, two moments."""
     return et.compile(
         two_layers, optimizer=et.Adam(lr=0.01), minibatch=8, microbatch=4, precision="fp16",
         threads=1,
@@ -51,7 +51,7 @@ def library(program):
 
 @pytest.fixture(scope="session")
 def module_program(two_layers):
-    """As `program`, for WebAssembly."""
+    """Like `program`, for WebAssembly."""
     return et.compile(
         two_layers, optimizer=et.Adam(lr=0.01), minibatch=8, microbatch=4, precision="fp16",
         target="wasm32",
@@ -60,7 +60,7 @@ def module_program(two_layers):
 
 @pytest.fixture(scope="session")
 def module_folder(module_program, tmp_path_factory):
-    """Its bundle, named `small`."""
+    """The bundle of `module_program`, named `small`."""
     if missing():
         pytest.skip(missing())
     out = tmp_path_factory.mktemp("module")

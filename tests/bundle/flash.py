@@ -1,4 +1,4 @@
-"""Flash in memory as a microcontroller has it, which can lose power at any write."""
+"""Simulated microcontroller flash that can lose power at any write."""
 
 import ctypes
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.bundle.loaded import ERASE, MOVE, Store
 
-PAGE = 256  # bytes that are programmed at once; power can go in the middle of one
+PAGE = 256  # bytes programmed at once; power can fail within one page
 
 
 class Flash:
@@ -15,7 +15,7 @@ class Flash:
     Attributes:
       data: uint8 [2, nbytes].
       writes: pages programmed and slots erased so far.
-      lost: the number of a page or erasure that is said to be done and is not; None: none is.
+      lost: number of a page write or erasure that reports success but does nothing (None: none).
     """
 
     def __init__(self, nbytes: int, seed: int = 0) -> None:
@@ -29,15 +29,15 @@ class Flash:
 
     @property
     def address(self) -> int:
-        """Of the C struct."""
+        """Address of the C struct."""
         return ctypes.addressof(self.store)
 
     def cut_after(self, writes: int | None) -> None:
-        """Lose power within the write after so many; None: never."""
+        """Lose power during the write after this many; None: never."""
         self._left = writes
 
     def _power(self) -> str:
-        """What becomes of the next write: done, torn or nothing."""
+        """Return the fate of the next write: done, lost, torn or nothing."""
         if self._left is None:
             self.writes += 1
             return "lost" if self.writes - 1 == self.lost else "done"

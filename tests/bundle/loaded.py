@@ -1,4 +1,4 @@
-"""A bundle's library inside this process: its object is loaded, its functions called as C would."""
+"""Loads a bundle's library into this process and calls its functions as C would."""
 
 import ctypes
 import itertools
@@ -46,7 +46,7 @@ class Store(ctypes.Structure):
 
 
 def made_up_fill(program: Program):
-    """A fill callback over made-up samples, as a bundle takes it."""
+    """Return a fill callback over made-up samples, in the form that bundles take."""
     staged = program.staged("micro").items()
     last = len(staged) - 1
 
@@ -63,7 +63,7 @@ def made_up_fill(program: Program):
 
 
 class Loaded:
-    """A library of one Program; `net()` gives nets of it."""
+    """The library of one Program; `net()` returns nets that use it."""
 
     def __init__(self, program: Program, sets: Sequence[Program] = ()) -> None:
         self.program, prefix = program, f"net{next(_numbers)}"
@@ -86,7 +86,7 @@ class Loaded:
         self.init = kind(addresses[f"{prefix}_init"])
 
     def net(self) -> "Net":
-        """A net in memory of its own."""
+        """Create a net with its own memory."""
         return Net(self)
 
 
@@ -104,19 +104,19 @@ class Net:
         return lambda *given: function(self.handle, *given)
 
     def ask(self, fill, train: int, held: int = 0) -> int:
-        """`data` with a Python function."""
+        """Call `data` with a Python function."""
         made = FILL(fill)
         self._kept.append(made)
         return self.data(ctypes.cast(made, ctypes.c_void_p), None, train, held)
 
     def made_up(self, held: int = 0) -> "Net":
-        """Trains on made-up samples, four minibatches of them."""
+        """Train on four minibatches of made-up samples."""
         program = self.library.program
         assert self.ask(made_up_fill(program), 4 * program.minibatch, held) == 0
         return self
 
     def steps(self, count: int) -> "Net":
-        """So many minibatches."""
+        """Run `count` training steps."""
         for _ in range(count):
             assert self.step() == 0
         return self
@@ -127,7 +127,7 @@ class Net:
         return out
 
     def value(self, number: int) -> np.ndarray:
-        """What `get` gives."""
+        """Return the value that `get` writes."""
         slot = self.library.image.values[number]
         out = np.zeros(slot.shape, np.float32)
         assert self.get(number, out.ctypes.data) == 0

@@ -1,4 +1,4 @@
-"""Bundles for WebAssembly, run by Node.js."""
+"""Runs WebAssembly bundles in Node.js."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ const print = (value) => console.log(JSON.stringify(value));
 
 
 def missing() -> str:
-    """Why modules cannot be made and run here; "" where they can."""
+    """Return why modules cannot be built and run here, or ""."""
     if shutil.which("node") is None:
         return "node not installed; on Debian: apt install nodejs"
     try:
@@ -27,7 +27,7 @@ def missing() -> str:
 
 
 def said(folder: Path, name: str, script: str, seconds: int = 600) -> Any:
-    """What a script prints as JSON; `net` is the bundle's JavaScript, `print` prints."""
+    """Run a script; return what it prints as JSON. `net` is the bundle's JavaScript."""
     path = json.dumps(str((folder / f"{name}.js").resolve()))
     text = _BEGIN.replace("{path}", path) + script
     command = ["node", "--input-type=module", "-e", text]
@@ -37,6 +37,6 @@ def said(folder: Path, name: str, script: str, seconds: int = 600) -> Any:
 
 
 def checked(folder: Path, name: str, steps: int, spike: float | None = None) -> int:
-    """The digest after so many steps of made-up samples."""
+    """Return the digest after `steps` steps on made-up samples."""
     options = json.dumps({"steps": steps, **({} if spike is None else {"spike": spike})})
     return int(said(folder, name, f"print(await net.check({options}));")["digest"], 16)

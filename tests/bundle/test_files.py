@@ -1,4 +1,4 @@
-"""The files of a bundle: what tools and compilers make of them, and what is refused before."""
+"""The files of a bundle: compilers accept them, tools agree, and invalid requests are refused."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ def needs(*commands: str):
 
 @pytest.fixture(scope="module")
 def made(program, tmp_path_factory):
-    """A bundle with samples, and what its manifest says."""
+    """Create a bundle with samples; return its folder and manifest."""
     folder = tmp_path_factory.mktemp("made")
     draw = np.random.default_rng(1)
     x, y = draw.standard_normal((24, 6)).astype(np.float32), np.arange(24) % 3
@@ -173,7 +173,7 @@ def test_threads_and_executables_of_a_microcontroller_are_refused(two_layers, tm
 
 
 def test_a_bundle_has_the_length_that_is_chosen(program, tmp_path):
-    """Of a Program of several, whichever is chosen, with its bits."""
+    """The chosen length of a Program with several, with the same bits."""
     several = length_nets.compiled()
     with pytest.raises(UsageError, match="length 5: .* 4, 7, 12"):
         bundle(several, tmp_path / "out", length=5)

@@ -1,4 +1,4 @@
-"""Frozen weights of a bundle are constants beside its code; outputs that are not kept."""
+"""A bundle's frozen weights are constants outside its code; outputs that are not stored."""
 
 import dataclasses
 import shutil
@@ -43,7 +43,7 @@ def test_frozen_weights_are_constants_and_steps_have_the_bits_of_python(case, tw
 
 @pytest.fixture(scope="module")
 def frozen(two_layers, tmp_path_factory):
-    """A bundle with frozen weights: its folder, what its manifest says, its Program."""
+    """A bundle with frozen weights: its folder, manifest and Program."""
     program = compiled(two_layers, **CASES["int8"])
     folder = tmp_path_factory.mktemp("frozen")
     return folder, bundle(program, folder, name="two"), program

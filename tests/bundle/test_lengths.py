@@ -1,4 +1,4 @@
-"""Libraries with the tapes of all lengths of a Program, against training in Python."""
+"""Libraries with tapes for all lengths of a Program, compared with training in Python."""
 
 import ctypes
 import json
@@ -23,7 +23,7 @@ from tests.planner import hurried
 from tests.runtime.length_nets import LENGTHS, OPTIONS, compiled, model, padded, sequences
 
 LOSSES = {"logits": "cross_entropy", "wide": et.Loss("mse", weight=0.25)}
-# How the Program is compiled, by name.
+# Compile options by name.
 CASES: dict[str, dict] = {
     "masked": {},
     "counted": {"kind": "counted"},
@@ -52,7 +52,7 @@ def loaded() -> Loaded:
 
 
 def fed(net, fill, train, held=None) -> int:
-    """`data` with a Python function and numbers of samples by length."""
+    """Call `data` with a Python function and the sample counts of each length."""
     made = FILL(fill)
     counts = [None if n is None else np.array(n, np.int64) for n in (train, held)]
     net._kept += [made, *counts]
@@ -61,7 +61,7 @@ def fed(net, fill, train, held=None) -> int:
 
 
 def made_up(net):
-    """Trains on made-up samples, four minibatches of each length."""
+    """Train on four minibatches of made-up samples per length."""
     sets = net.library.image.programs
     counts, fills = [4 * one.minibatch for one in sets], [made_up_fill(one) for one in sets]
     ends = np.cumsum(counts)
@@ -74,7 +74,7 @@ def made_up(net):
 
 
 class Own:
-    """Samples of `length_nets`, the shortest length first, without padding."""
+    """Samples of `length_nets`, without padding, sorted by length class, shortest first."""
 
     def __init__(self, samples) -> None:
         longest = np.searchsorted(LENGTHS, [len(x) for x, _ in samples])
@@ -112,7 +112,7 @@ def test_changed_weights_of_losses_are_kept_at_every_length():
     before = net.value(1)
     net.steps(3)
     np.testing.assert_array_equal(net.value(number), changed)
-    np.testing.assert_array_equal(net.value(1), before)  # w2: only the first loss reads it
+    np.testing.assert_array_equal(net.value(1), before)  # w2: read by the first loss only
 
 
 def test_a_run_on_samples_of_any_length_has_the_bits_of_fit(loaded):
@@ -181,11 +181,11 @@ def test_predictions_are_those_of_the_length_in_use(loaded):
 
 def test_what_cannot_be_is_refused(loaded):
     net, own = loaded.net(), Own(sequences())
-    assert net.step() == device.REFUSED  # no data
+    assert net.step() == device.REFUSED  # no data yet
     assert {net.length(0), net.length(13), net.length(-1)} == {device.REFUSED}
     assert fed(net, own.fill, [8, -1, 0]) == device.REFUSED
     assert fed(net, own.fill, [7, 7, 7], [0, 0, 0]) == 0
-    assert net.step() == device.REFUSED  # no length has a minibatch
+    assert net.step() == device.REFUSED  # no length has a full minibatch
     found = (ctypes.c_double * 2)()
     assert net.eval(ctypes.addressof(found), ctypes.addressof(found)) == device.REFUSED
     assert fed(net, lambda *_: 5, [8, 0, 0]) == 0

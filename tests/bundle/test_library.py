@@ -1,4 +1,4 @@
-"""The C functions of a bundle against the step loop in Python, argument by argument."""
+"""A bundle's C functions compared with the Python step loop, argument by argument."""
 
 import ctypes
 import dataclasses
@@ -159,7 +159,7 @@ def test_data_settings_inputs_and_values_refuse_what_cannot_be(library):
 
 
 def rates_of(schedule: Schedule, lr: float, total: int) -> Rates:
-    """A schedule of Python's as a caller in C says it."""
+    """Return a Python schedule as a C caller would pass it."""
     size, patience, cooldown = (*schedule.whole_numbers(), 0, 0, 0)[:3]
     reals = (*schedule.numbers(), 0.0, 0.0, 0.0)[:3]
     out = Rates(
@@ -191,7 +191,7 @@ def test_every_schedule_has_the_bits_of_the_drive_in_python(library, schedule, t
     assert net.schedule(ctypes.addressof(rates_of(schedule, 0.05, total))) == 0
     found = []
     for step in range(16):
-        if step == 7:  # a net that takes up the state goes on with the same schedule
+        if step == 7:  # a net that loads the state continues the schedule
             assert net.save(flash.address) == 0
             net = library.net().made_up()
             assert net.load(flash.address) == 0
@@ -286,12 +286,12 @@ def test_eval_and_predict_are_the_sessions(library):
     shifted = out - out.max(1, keepdims=True)
     each = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(11), y]
     np.testing.assert_allclose(loss[0], each.mean(), rtol=1e-3)  # logits are stored as fp16
-    assert net.eval(loss.ctypes.data, accuracy.ctypes.data) == 0  # the data is still there
+    assert net.eval(loss.ctypes.data, accuracy.ctypes.data) == 0  # the data is still set
     assert net.steps(4).digest() & 0xFFFFFFFF == state_digest(program, STEPS)
 
 
 def _taken_together(folder, loss):
-    """Samples less their mean; or, with a loss of its own, a model whose output is that."""
+    """Return a Program that subtracts the samples' mean or, with its own loss, outputs a mean."""
     from onnx import TensorProto, helper, numpy_helper, save
 
     draw = np.random.default_rng(0)
@@ -318,7 +318,7 @@ def _taken_together(folder, loss):
 
 @pytest.mark.parametrize("loss", ["mse", "output"])
 def test_samples_that_are_taken_together_are_evaluated_in_whole_microbatches(loss, tmp_path):
-    """As the session: what fills up the last microbatch would be in the mean of the others."""
+    """Like the session: padding of the last microbatch would enter the other samples' mean."""
     program = _taken_together(tmp_path, loss)
     assert program.microbatch == 8 and ("mixed_by" in program.account) == (loss == "mse")
     library, session = Loaded(program), Session(program, 1)
@@ -337,7 +337,7 @@ def test_samples_that_are_taken_together_are_evaluated_in_whole_microbatches(los
         losses[held] = found[0]
         expected = session.evaluate(held, fill)
         assert (found[0], held - held % 8) == (expected["loss"], expected["samples"])
-        assert net.steps(2).eval(*where) == 0  # all that is held is still there
+        assert net.steps(2).eval(*where) == 0  # all held-out samples are still there
     assert losses[8] == losses[11] != losses[16]
     assert library.net().made_up(7).eval(*where) == device.REFUSED
     if loss == "mse":
@@ -417,7 +417,7 @@ def test_several_losses_have_targets_by_index_and_the_bits_of_python(tmp_path):
     loaded = Loaded(program)
     net = loaded.net().made_up(held=12).steps(STEPS)
     assert net.digest() & 0xFFFFFFFF == state_digest(program, STEPS)
-    # each loss, as Python evaluates it on the same weights
+    # each loss as Python evaluates it with the same weights
     loss, each, right = np.zeros(1), np.zeros(2), np.zeros(2)
     assert net.eval(loss.ctypes.data, right.ctypes.data) == 0
     assert net.losses(each.ctypes.data, right.ctypes.data) == 0
@@ -435,7 +435,7 @@ def test_several_losses_have_targets_by_index_and_the_bits_of_python(tmp_path):
     assert [loss[0], *each] == [found["loss"], found["class_loss"], found["box_loss"]]
     assert right[0] == found["class_accuracy"]
     session.close()
-    # weights of losses are a value
+    # loss weights are a value
     names = [slot.name for slot in loaded.image.values]
     weights = names.index("loss.weights")
     np.testing.assert_array_equal(net.value(weights), [1, 0.5])

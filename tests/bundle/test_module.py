@@ -1,4 +1,4 @@
-"""Bundles for WebAssembly in Node.js: Python's bits, and what the JavaScript offers."""
+"""WebAssembly bundles in Node.js: the same bits as Python, and their JavaScript API."""
 
 import json
 import shutil
@@ -88,7 +88,7 @@ def test_files_and_manifest(folder):
 
 
 def test_modules_of_one_length_hold_no_code_of_several(folder):
-    """Every part of the latter takes the place of one of the former."""
+    """Each part for several lengths replaces the part for one length."""
     parts = [dict(module._PART.findall((TEMPLATES / f).read_text())) for f in _SCRIPTS]
     assert parts[0].keys() == parts[1].keys()
     one, several = module._script(False), module._script(True)
@@ -143,13 +143,13 @@ def test_values_and_predictions_are_pythons(folder, program):
     hidden = np.maximum(x @ wanted["one.w"].T + wanted["one.b"], 0)
     out = hidden @ wanted["two.w"].T
     got = [np.reshape(found[name], (-1, 3)) for name in ("out", "shifted")]
-    # Of fp16 activations: three digits.
+    # fp16 activations: three digits
     np.testing.assert_allclose(got[0], out + wanted["two.b"], atol=5e-3)
     np.testing.assert_allclose(got[1], out + [1, 2, 4], atol=5e-3)
 
 
 def _trained(program, steps):
-    """Parameters as float32 after some steps of made-up samples."""
+    """Return the parameters as float32 after some steps on made-up samples."""
     session = Session(program)
     try:
         session.set_schedule(Schedule(), steps)
@@ -227,7 +227,7 @@ def test_npm_packs_it(folder):
 
 
 def test_a_program_in_fused_arithmetic_has_pythons_bits_too(two_layers, tmp_path):
-    """By functions of our own: WebAssembly has no such instruction."""
+    """WebAssembly has no such instruction, so our own functions are used."""
     if missing():
         pytest.skip(missing())
     program = et.compile(
@@ -244,7 +244,7 @@ def test_a_program_in_fused_arithmetic_has_pythons_bits_too(two_layers, tmp_path
     ("options", "most"), [({"precision": "fp16"}, 53_000), ({"budget": "110KiB"}, 60_000)]
 )
 def test_the_digits_take_192_kib_and_a_small_download(options, most, tmp_path):
-    """Everything: constants, initial weights, stack and arena."""
+    """192 KiB includes everything: constants, initial weights, stack and arena."""
     program = et.compile(
         et.load_onnx(MODEL), target="wasm32", minibatch=32, **options,
         optimizer=et.SGD(lr=0.03, momentum=0.9, nesterov=True, weight_decay=5e-4),
@@ -262,7 +262,7 @@ QUICK = {"quantised"}
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in nets.NETS]
 )
 def test_a_small_net_has_pythons_bits(name, tmp_path):
-    """Nets that use every kernel that a tape may hold."""
+    """Together these nets use every kernel that a tape may contain."""
     program = nets.compiled(name, target="wasm32", threads=1)
     bundle(program, tmp_path)
     assert checked(tmp_path, "net", 4) == checked_run(program, 4).digest
@@ -272,14 +272,14 @@ def test_a_small_net_has_pythons_bits(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds.EVERY)
 def test_a_net_of_the_zoo_has_pythons_bits(kind, tmp_path):
-    """Every family of the zoo, recurrences both ways, and what is compiled otherwise."""
+    """Every family of the zoo, bidirectional recurrences, and nets with other compile options."""
     storage = "" if kind in kinds.KINDS else "fp32"
     program, run = kinds.program(kind, "wasm32", storage, 3)
     bundle(program, tmp_path)
     assert checked(tmp_path, "net", 3, kinds.spike_of(kind, storage)) == run.digest
 
 
-# What nets of fp32 are compiled with too: other numbers, all optimizers, other steps.
+# Other options for nets compiled in fp32: storage formats, all optimizers, other steps.
 _STORED = {
     "fp16": {"precision": "fp16"},
     "bf16": {"precision": "bf16"},
@@ -288,7 +288,7 @@ _STORED = {
     "fused": {"arithmetic": "fused"},
 }
 _SMALL = "residual", "quantised", "lstm", "attention", "norms"
-_NOTHING_TO_PACK = "quantised", "lstm"  # they keep no 64 elements of one value for backward
+_NOTHING_TO_PACK = "quantised", "lstm"  # they save no value of 64 elements or more for backward
 
 
 @NEEDS

@@ -1,4 +1,4 @@
-"""Modules for WebAssembly with the tapes of all lengths, against training in Python."""
+"""WebAssembly modules with tapes for all lengths, compared with training in Python."""
 
 import json
 
@@ -17,7 +17,7 @@ from tests.planner import hurried
 from tests.runtime.length_nets import LENGTHS, OPTIONS, model, padded, sequences
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "node is here")
-QUICK = {"half"}  # `masked` is what most tests below train
+QUICK = {"half"}  # most tests below train `masked`
 
 
 def case(name: str) -> et.Program:
@@ -36,7 +36,7 @@ def program():
 
 @pytest.fixture(scope="module")
 def folder(program, tmp_path_factory):
-    """Its module, with a file of samples."""
+    """The program's module, with a file of samples."""
     out = tmp_path_factory.mktemp("lengths")
     arrays = {
         f"{name}_{split}": array
@@ -60,7 +60,7 @@ def test_steps_have_the_bits_of_python(name, tmp_path):
 
 
 def given(samples) -> str:
-    """Samples in JavaScript: `x`, `y` are lists of arrays, `wide` and `lengths` the same padded."""
+    """Return samples as JavaScript: `x`, `y` are lists of arrays; `wide`, `lengths` are padded."""
     arrays = padded(samples, LENGTHS[-1])
     values = {"x": [x.ravel().tolist() for x, _ in samples], "y": [y.tolist() for _, y in samples],
               "wide": arrays["x"].ravel().tolist(), "wideY": arrays["y"].ravel().tolist(),

@@ -1,4 +1,4 @@
-"""Prefixes and parameters' names that mean something else in C: refused, or kept apart."""
+"""Prefixes and parameter names with another meaning in C: refused, or kept apart."""
 
 import dataclasses
 import re
@@ -38,13 +38,13 @@ def image(program):
 
 
 def header(image, name: str, values: list[str]) -> str:
-    """A header whose parameters have these names."""
+    """Generate a header with parameters of these names."""
     slots = [dataclasses.replace(image.values[0], name=value) for value in values]
     return texts.header(name, dataclasses.replace(image, values=tuple(slots)), targets.host())
 
 
 def complaints(folder: Path, text: str, before: str = "") -> dict[str, str]:
-    """What compilers say of a header, twice included, by standard."""
+    """Return compiler messages about a header that is included twice, by language standard."""
     (folder / "one.h").write_text(text)
     found = {}
     for compiler, standard, kind in COMPILERS:
@@ -70,7 +70,7 @@ def test_parameters_of_any_name_leave_the_header_as_it_is(image, tmp_path) -> No
 
 
 def test_no_name_of_the_header_begins_as_those_of_values_do(image) -> None:
-    """What makes the two kinds disjoint; and `declared` lists what the header has."""
+    """This keeps both kinds of names disjoint. Also, `declared` lists all names in the header."""
     text = header(image, "two", [])
     macros = set(re.findall(r"\bTWO_([A-Z]\w*)", text))
     assert not any(macro.startswith(names.PARAMETER) for macro in macros)
@@ -120,13 +120,13 @@ def test_a_bundle_of_such_a_prefix_runs(program, tmp_path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a_param", "a_param_b"])
 def test_prefixes_that_share_names_with_another_bundle_are_refused(name: str) -> None:
-    """`a` has A_PARAM_PARAM_X for its parameter `param.x`, and so would `a_param` for its `x`."""
+    """`a` names its parameter `param.x` A_PARAM_PARAM_X, and so would `a_param` its `x`."""
     with pytest.raises(UsageError, match="a bundle named 'a'"):
         names.check_prefix(name)
 
 
 def test_names_of_several_lengths_are_known() -> None:
-    """A bundle may have `NAME_length` and NAME_SIZES, and its main a function of made-up data."""
+    """Bundles may contain `NAME_length` and NAME_SIZES, and main a function of made-up data."""
     lower, upper = names.declared()
     assert "length" in lower and {"LENGTHS", "SIZES"} <= upper
     assert {"made_up_data", "length_of"} <= names.reserved()

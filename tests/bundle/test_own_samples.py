@@ -1,4 +1,4 @@
-"""Samples of one's own in a module's page: the same inputs as edgetrain's data sources make."""
+"""User samples on a module's page become the same inputs as from edgetrain's data sources."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ const print = (value) => console.log(JSON.stringify(value));
 
 
 def said(folder: Path, script: str, given: object) -> object:
-    """What a script prints as JSON; `page` has the page's functions, `given` what is given."""
+    """Run a script; return what it prints as JSON. `page`: the page's functions; `given`: input."""
     library = folder / "page_samples.mjs"
     library.write_text((TEMPLATES / "page_samples.js").read_text())
     text = _BEGIN.replace("{path}", json.dumps(str(library))) + script
@@ -96,7 +96,7 @@ def test_a_sound_has_the_features_of_sounds_dir(tmp_path):
         wanted.append(made)
         given.append({"samples": samples.tolist(), "rate": rate, "shape": shape})
     for found, made in zip(said(tmp_path, SOUNDS, given), wanted, strict=True):
-        # Sums of float64 in another order, rounded once.
+        # Float64 sums in another order, rounded once.
         np.testing.assert_allclose(np.float32(found), made.ravel(), rtol=3e-6, atol=1e-6)
 
 
@@ -151,7 +151,7 @@ print({ look, filled: rows(page.drawn(line, 8, 8, look)), plain: rows(page.drawn
 
 
 def test_a_drawing_is_scaled_to_the_ink_of_the_samples(tmp_path):
-    """As high as theirs on average, between their darkest and brightest value."""
+    """A drawing gets the samples' mean height, and values between their darkest and brightest."""
     one = np.full((8, 8), -0.5, np.float32)
     one[1:7, 2:6] = 2.0
     found = said(tmp_path, DRAWN, [one.ravel().tolist()] * 3)
@@ -176,5 +176,5 @@ print([[0, 0], [6, 2], [100, 3]].map(([train, held]) => {
 
 
 def test_a_third_of_what_is_trained_on_is_ones_own(tmp_path):
-    """At least a minibatch of them, each as often."""
+    """Own samples are repeated equally often, and are at least one minibatch."""
     assert said(tmp_path, MIXED, None) == [[4, 0, 2, 2], [10, 2, 2, 2], [150, 3, 25, 25]]

@@ -1,4 +1,4 @@
-"""The page of a bundle in Chromium: it trains, and goes on where it was after any reload."""
+"""A bundle's page in Chromium: it trains, and continues where it was after any reload."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""Fused updates of a bundle: a step that fails goes back to a stored state and is passed over."""
+"""Fused updates in a bundle: a failed step restores the stored state and is skipped."""
 
 import ctypes
 import re
@@ -22,7 +22,7 @@ STEPS, SPIKE = 10, 65000.0
 
 @pytest.fixture(scope="module")
 def programs(two_layers):
-    """(fused, updated at a step's end), which come to the same bits."""
+    """Programs with fused updates and with updates at a step's end; both give the same bits."""
     how = {"minibatch": 8, "microbatch": 8, "threads": 1, "precision": "fp16"}
     how |= {"loss_scale": 4096.0, "optimizer": et.Adam(lr=0.01)}
     return tuple(et.compile(two_layers, fused_update=fused, **how) for fused in (True, False))
@@ -34,7 +34,7 @@ def loaded(programs):
 
 
 def spiked(program):
-    """Made-up samples, of which the first overflows."""
+    """Fill with made-up samples, the first of which overflows."""
     good, (slot,) = made_up_fill(program), program.inputs["micro"]
 
     def fill(user, split, sample, x, y) -> int:
@@ -48,7 +48,7 @@ def spiked(program):
 
 
 def expected(program, spike=None):
-    """(digest, steps skipped) of a run that updates at a step's end."""
+    """Return (digest, skipped steps) of a run that updates at the end of a step."""
     session = Session(program, 1)
     filler = made_up_filler(session, spike)
     results = [session.minibatch(4 * program.minibatch, filler) for _ in range(STEPS)]

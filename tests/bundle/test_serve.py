@@ -1,4 +1,4 @@
-"""`edgetrain serve`: a Program's page on this machine; in Chromium it learns what it is shown."""
+"""`edgetrain serve`: a Program's page on this machine; in Chromium it learns from its user."""
 
 import base64
 import http.client
@@ -42,7 +42,7 @@ def server():
 
 
 def asked(server, path, method="GET", **headers):
-    """(status, content type, body) of an answer."""
+    """Send a request; return (status, content type, body)."""
     link = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     try:
         link.request(method, path, headers=headers)
@@ -206,10 +206,10 @@ def test_the_digits_are_drawn_corrected_and_learned(server, tmp_path):
         page.waited(lambda facts: "ready" in facts)
         page.run(DRAW, SEVEN)
         assert page.waited(lambda facts: "guess" in facts)["guess"] == "7"
-        page.run(CLICK, ".guess[data-k='3']")  # a seven is a three from now on
+        page.run(CLICK, ".guess[data-k='3']")  # from now on, a seven is a three
         found = page.waited(lambda facts: facts.get("lessons") == "1" and "digest" in facts)
         assert (found["guess"], found["own"], found["step"]) == ("3", "1", "470")
-        assert float(found["accuracy"]) > 0.8  # it knows the others still
+        assert float(found["accuracy"]) > 0.8  # it still knows the other digits
         assert int(found["memory"]) == made["module_nbytes"]["memory"]
         (tmp_path / "serve.png").write_bytes(page.picture())
         page.open(server.url)
@@ -221,7 +221,7 @@ def test_the_digits_are_drawn_corrected_and_learned(server, tmp_path):
 
 @pytest.fixture
 def plane(tmp_path):
-    """A Program whose input may be a picture or a sound's features."""
+    """A Program whose input can be a picture or a sound's features."""
     from onnx import TensorProto, helper, numpy_helper, save
 
     weights = np.random.default_rng(0).standard_normal((3, 96)).astype(np.float32) / 10
@@ -241,7 +241,7 @@ def plane(tmp_path):
 @CHROMIUM
 @pytest.mark.slow
 def test_pictures_camera_sounds_and_rows_are_learned(server, plane, tmp_path):
-    """Without a file of samples: nothing is trained on but what is shown."""
+    """Without a file of samples, only the user's samples are trained on."""
     server.files, _ = serve.site(plane, "plane", None)
     with tab(tmp_path / "profile") as page:
         page.open(server.url)
@@ -273,7 +273,7 @@ def test_pictures_camera_sounds_and_rows_are_learned(server, plane, tmp_path):
 
 
 def _picture() -> str:
-    """A grey PNG of 30 x 20 pixels, in base64."""
+    """Return a grey PNG of 30 x 20 pixels in base64."""
     rows = b"".join(b"\0" + bytes((x * y) % 256 for x in range(30)) for y in range(20))
     parts = b"\x89PNG\r\n\x1a\n"
     for kind, data in ((b"IHDR", struct.pack(">2I5B", 30, 20, 8, 0, 0, 0, 0)),

@@ -1,4 +1,4 @@
-"""The state in two slots of flash: power cuts at every write, bit flips, wear."""
+"""State in two flash slots: power cuts at every write, bit flips, wear."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def flash(library):
 
 
 def resumed(library, flash) -> int:
-    """Steps of the state that a new net finds; its bits are those of that many steps."""
+    """Load the state in a new net, check its bits, and return its step count."""
     net = library.net().made_up()
     status = net.load(flash.address)
     steps = net.report().step
@@ -31,7 +31,7 @@ _digests: dict[int, dict[int, int]] = {}
 
 
 def digests(library) -> dict[int, int]:
-    """Digest after so many steps."""
+    """Return the digest after each number of steps."""
     found = _digests.setdefault(id(library), {})
     if not found:
         net = library.net().made_up()
@@ -80,7 +80,7 @@ def test_power_lost_at_every_write_leaves_the_state_before_or_the_new_one(librar
         assert (status == 0) == (cut == each)
         flash.cut_after(None)
         assert resumed(library, flash) == (3 if cut == each else 2), cut
-        assert net.steps(1).save(flash.address) == 0  # and the torn slot is used again
+        assert net.steps(1).save(flash.address) == 0  # the torn slot is reused
         assert resumed(library, flash) == 4 and flash.misused == []
 
 
@@ -134,7 +134,7 @@ def test_a_write_that_is_lost_in_silence_is_said_and_the_state_before_stays(libr
     net = library.net().made_up().steps(1)
     assert net.save(flash.address) == 0
     each = flash.writes
-    for lost in range(1, each):  # 0 is the erasure: of a slot that is erased, none is missed
+    for lost in range(1, each):  # 0 is the erasure, which does not matter for an erased slot
         flash = Flash(slot_nbytes(library.program))
         net = library.net().made_up()
         for _ in range(2):
@@ -263,7 +263,7 @@ def test_the_state_of_another_program_is_said_to_give_values(library, two_layers
 
 
 def library_value(library, flash, number: int) -> np.ndarray:
-    """A value of the state in flash."""
+    """Return a value of the state in flash."""
     net = library.net()
     assert net.load(flash.address) == 0
     return net.value(number)

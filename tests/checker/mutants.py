@@ -39,7 +39,7 @@ Tapes = dict[str, list[list[int]]]  # tape -> instructions
 
 @dataclass
 class Meant:
-    """A Program of the smallest plan, what it means, and what it comes to."""
+    """A Program of the smallest plan, its meaning, and its result."""
 
     program: Program
     meanings: dict[str, Meaning]
@@ -47,7 +47,7 @@ class Meant:
 
 
 def meant(name: str) -> Meant:
-    """One of NETS, on one thread, in as few bytes as there is a plan for."""
+    """Compile one of NETS for one thread, with the smallest plan."""
     build, options = NETS[name]
     settings = {"minibatch": 8, "microbatch": 4, "max_grad_norm": 1.0} | options | {"threads": 1}
     model, chosen = build(), make_options(**settings)
@@ -59,8 +59,8 @@ def meant(name: str) -> Meant:
 
 
 def result_of(program: Program) -> int:
-    """CRC-32 of all that a run leaves: state, predictions, losses, after a rewiring if there is
-    one."""
+    """CRC-32 of all results of a run: state, predictions and losses, after a rewiring if the
+    Program has one."""
     session = Session(program, 1)
     try:
         session.lr = 0.05
@@ -92,7 +92,7 @@ def _evaluated(session: Session) -> Callable[[np.ndarray], None]:
 
 
 def instructions(program: Program) -> Tapes:
-    """The words of each tape's instructions."""
+    """Return each tape's instructions as lists of words."""
     out: Tapes = {}
     for tape in TAPES:
         words, at, rows = program.tapes[tape].tolist(), 0, []
@@ -105,7 +105,7 @@ def instructions(program: Program) -> Tapes:
 
 
 def _move(rows: list[list[int]], draw: random.Random, references: Callable) -> None:
-    """An operand reads or writes where another one does, or some way further."""
+    """Make an operand use another operand's offset, or move its own."""
     row = draw.choice(rows)
     places = references(row)
     if places:
@@ -116,7 +116,7 @@ def _move(rows: list[list[int]], draw: random.Random, references: Callable) -> N
 
 
 def _number(rows: list[list[int]], draw: random.Random, references: Callable) -> None:
-    """A number becomes another one, mostly of an instruction of the same kernel."""
+    """Change a number, mostly to one from an instruction of the same kernel."""
     row = draw.choice(rows)
     at = draw.randrange(2, len(row))
     alike = [other[at] for other in rows if other[:2] == row[:2]]
@@ -124,7 +124,7 @@ def _number(rows: list[list[int]], draw: random.Random, references: Callable) ->
 
 
 def _swap(rows: list[list[int]], draw: random.Random, references: Callable) -> None:
-    """Two instructions change places."""
+    """Swap two instructions."""
     one = draw.randrange(len(rows))
     other = draw.choice([one + 1, one + 2, draw.randrange(len(rows))])
     if other < len(rows):
@@ -136,7 +136,7 @@ def _drop(rows: list[list[int]], draw: random.Random, references: Callable) -> N
 
 
 def _again(rows: list[list[int]], draw: random.Random, references: Callable) -> None:
-    """An instruction is run once more, here or later."""
+    """Insert a copy of an instruction anywhere."""
     row = list(draw.choice(rows))
     rows.insert(draw.randrange(len(rows) + 1), row)
 
@@ -145,7 +145,7 @@ _CHANGES = (_move, _move, _move, _number, _swap, _drop, _again)
 
 
 def mutant(meant: Meant, draw: random.Random) -> Program:
-    """The Program with one change of one tape, seldom two."""
+    """Return the Program with one change to a tape, sometimes two."""
     program, tapes = meant.program, copy.deepcopy(instructions(meant.program))
     kernels = bound(program.kernels)
 
@@ -167,7 +167,7 @@ def mutant(meant: Meant, draw: random.Random) -> Program:
 
 @dataclass
 class Tally:
-    """What became of a net's mutants."""
+    """Results of a net's mutants."""
 
     tried: int = 0
     outside: int = 0
@@ -177,7 +177,7 @@ class Tally:
 
 
 def judge(meant: Meant, changed: Program, tally: Tally, label: str) -> None:
-    """Count a mutant by what became of it."""
+    """Count a mutant by its result."""
     tally.tried += 1
     try:
         check_program(changed, changed.arena_nbytes)
@@ -197,7 +197,7 @@ def judge(meant: Meant, changed: Program, tally: Tally, label: str) -> None:
 def attack(
     mutants: int, seed: int, nets: Sequence[str] = tuple(NETS)
 ) -> Iterator[tuple[str, Tally]]:
-    """Try `mutants` inside their bounds, as many of each net."""
+    """Try `mutants` mutants that stay inside their bounds, spread evenly over the nets."""
     for name in nets:
         found, tally, number = meant(name), Tally(), 0
         while tally.tried - tally.outside < mutants // len(nets):
@@ -208,7 +208,7 @@ def attack(
 
 
 def main() -> int:
-    """The command line; status 1 where the checker let another meaning pass."""
+    """Run the command line; return 1 if the checker accepted a tape with another result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=20_000, help="inside their bounds")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""The proof that a tape computes what its graph means: what it refuses, and what it knows."""
+"""The proof that a tape computes what its graph means: what it refuses and what it can prove."""
 
 import ast
 import random
@@ -30,7 +30,7 @@ def net(name: str) -> Meant:
 
 
 def changed(name: str, tape: str, change) -> Program:
-    """A net's Program after `change` of the instructions of one tape."""
+    """Return a net's Program with `change` applied to one tape's instructions."""
     rows = instructions(net(name).program)[tape]
     change(rows)
     words = np.array([word for row in rows for word in row], np.int64)
@@ -39,7 +39,7 @@ def changed(name: str, tape: str, change) -> Program:
 
 
 def place(row: list[int], operand: str) -> int:
-    """The word of an operand in an instruction of ONE."""
+    """Return the index of an operand's word in an instruction of ONE."""
     at = 2
     for one in bound(net(ONE).program.kernels)[row[0]][0].spec.operands:
         if one.name == operand:
@@ -49,7 +49,7 @@ def place(row: list[int], operand: str) -> int:
 
 
 def first(rows: list[list[int]], kernel: str) -> int:
-    """The first instruction of a kernel."""
+    """Return the index of the first instruction that calls a kernel."""
     table = net(ONE).program.kernels
     return next(at for at, row in enumerate(rows) if table[row[0]][0] == kernel)
 
@@ -141,7 +141,7 @@ def test_many_mutants_inside_their_bounds_are_refused_or_harmless(name: str) -> 
 
 @pytest.mark.parametrize("name", [n for n in NETS if "fused_update" not in NETS[n][1]])
 def test_a_microbatch_reads_still_words_of_the_control_block(name: str) -> None:
-    """Gradients are the same whatever the other words hold."""
+    """Other words of the control block do not affect gradients."""
     program, found = net(name).program, []
     for other in (0, 3):
         session = Session(program, 1)
@@ -152,7 +152,7 @@ def test_a_microbatch_reads_still_words_of_the_control_block(name: str) -> None:
         session.ints[[*STILL]] = before[[*STILL]]
         session.reals[STILL[-2:],] = 1.0
         session.ints[STILL[3]] = program.microbatch
-        session.ints[TARGETS] = 0  # the first microbatch: sums of several losses begin anew
+        session.ints[TARGETS] = 0  # the first microbatch: sums of several losses are reset
         session.executor.run("micro")
         found.append({n: a.tobytes() for n, a in session.values.items() if n != "ctl"})
         session.close()

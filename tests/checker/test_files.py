@@ -1,4 +1,4 @@
-"""`inspect --verify`: a Program's file against the model and the recipe that it holds."""
+"""`inspect --verify`: a Program file is checked against the model and recipe stored in it."""
 
 import dataclasses
 import json

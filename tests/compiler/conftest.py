@@ -1,4 +1,4 @@
-"""Shared by the tests of the compiler."""
+"""Fixtures for the compiler tests."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,6 @@ from ..planner import hurried
 
 @pytest.fixture(scope="module")
 def quick_planner() -> Iterator[None]:
-    """The planner gets a hundredth of its effort: enough for nets of a few nodes."""
+    """Give the planner a hundredth of its effort: enough for nets of a few nodes."""
     with hurried():
         yield

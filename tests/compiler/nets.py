@@ -1,4 +1,4 @@
-"""Small models for the tests of the compiler."""
+"""Small models for the compiler tests."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from edgetrain.ops.model import Model
 
 
 class Net:
-    """Collects nodes and seeded weights; every float initializer but statistics is trained."""
+    """Collects nodes and seeded weights; float initializers are trained, except statistics."""
 
     def __init__(self, *shape: int, seed: int = 0, dtype: int = TensorProto.FLOAT) -> None:
         self.rng, self.dtype = np.random.default_rng(seed), dtype
@@ -66,7 +66,7 @@ class Net:
 
 
 def conv_bn_relu_conv() -> Model:
-    """The smallest net in which every fusion happens."""
+    """The smallest net that triggers every fusion."""
     net = Net(2, 5, 5)
     x = net.add("Relu", [net.norm(net.conv("x", "conv1", 4, 2), "bn1", 4)], "relu1")
     x = net.add("Relu", [net.conv(x, "conv2", 4, 4)], "relu2")
@@ -74,7 +74,7 @@ def conv_bn_relu_conv() -> Model:
 
 
 def residual(dropout: float = 0.0) -> Model:
-    """Two residual blocks with batch-norm, a fork, and dropout where asked."""
+    """Two residual blocks with batch-norm, a fork, and optional dropout."""
     net = Net(3, 6, 6)
     x = net.conv("x", "stem", 8, 3)
     for k in range(2):
@@ -90,6 +90,6 @@ def residual(dropout: float = 0.0) -> Model:
 
 
 def graphs(model: Model, microbatch: int = 2, **options) -> Graphs:
-    """Every pass run with these options."""
+    """Run every pass with these options."""
     made = make_options(minibatch=microbatch, **options)
     return build_graphs(Compilation(model, made), microbatch)

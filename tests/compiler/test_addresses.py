@@ -1,4 +1,4 @@
-"""Arenas beyond what a 32-bit target can address are refused before anything is searched."""
+"""Arenas that a 32-bit target cannot address are refused before any search."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from edgetrain.errors import UsageError
 from edgetrain.kernels import targets
 from tests.bundle.conftest import two_layers  # noqa: F401 - a fixture
 
-HUGE = 2**25  # samples; 12 float32 of each, forward and backward, take 3 GiB
+HUGE = 2**25  # samples; 12 float32 values each, forward and backward, take 3 GiB
 
 
 @pytest.mark.parametrize("target", [t.name for t in targets.TARGETS.values()])

@@ -1,4 +1,4 @@
-"""`--allow` permits and does not force: a memory option is taken where it makes plans smaller."""
+"""`--allow` permits a memory option; it is used only if it makes plans smaller."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ WORDS, WIDTH = 40, 16
 
 
 class Attending(nn.Module):
-    """Attention over the times of its input; a head of `classes`."""
+    """Attention over time steps, then a head with `classes` outputs."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Attending(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """An LSTM over many steps in segments."""
+    """An LSTM over many steps, which can be split into segments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Recurrent(nn.Module):
         return self.head(self.cells(self.tokens(x))[0])
 
 
-# net, times, allowed -> taken
+# net, time steps, allowed -> used
 CASES = {
     "few times": (lambda: Attending(WORDS), 16, ("attention",), ()),
     "many times": (lambda: Attending(WORDS), 256, ("attention",), ("attention",)),

@@ -1,4 +1,4 @@
-"""Attention by blocks: torch agrees however it is written, plans and threads change no bit."""
+"""Blockwise attention: equals torch however it is written; plans and threads change no bit."""
 
 import math
 from pathlib import Path
@@ -37,7 +37,7 @@ def eager(scores, mask=None, low=-math.inf, p=0.0):
     return F.dropout(scores.softmax(-1), p)
 
 
-# What people write: (q, k, v [batch, heads, time, size], token ids) -> [batch, heads, time, size].
+# Common spellings: (q, k, v [batch, heads, time, size], token ids) -> [batch, heads, time, size].
 WAYS = {
     "torch": lambda q, k, v, x: F.scaled_dot_product_attention(q, k, v),
     "torch, causal": lambda q, k, v, x: F.scaled_dot_product_attention(q, k, v, is_causal=True),
@@ -104,7 +104,7 @@ WAYS = {
 
 
 class Net(nn.Module):
-    """Token ids -> classes, with one attention between."""
+    """Token ids -> classes, through one attention layer."""
 
     def __init__(self, way: str) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class Net(nn.Module):
 
 
 def ids(batch: int = 4, seed: int = 0) -> np.ndarray:
-    """Words, of which the first ones of some samples are 0: left padding hides all keys there."""
+    """Draw token ids; 0 marks padding, at the end of sample 0 and in the middle of sample 1."""
     x = np.random.default_rng(seed).integers(1, WORDS, (batch, TIME)).astype(np.int32)
     x[0, -5:] = x[1, 20:30] = 0
     return x
@@ -146,7 +146,7 @@ def ops_of(model, **options) -> list[str]:
 
 
 def check_equals_whole(model, x) -> None:
-    """Loss and gradients in blocks are those of the whole matrix of scores."""
+    """Check that blocks give the same loss and gradients as the whole score matrix."""
     given = {model.inputs[0].name: x}, np.roll(x, 1, 1)
     value, found = et.loss_and_gradients(model, *given, **BLOCKS)
     whole, expected = et.loss_and_gradients(model, *given)
@@ -276,11 +276,11 @@ def test_dropout_drops_what_it_would_drop_of_the_matrix(tmp_path: Path) -> None:
 
 
 def test_roundings_of_saved_values_bear_heads_that_attend_sharply(tmp_path: Path) -> None:
-    """What backward makes weights of is not rounded: roundings of scores would be exponents."""
+    """The scores are not rounded: exp would turn their rounding errors into large weight errors."""
     torch.manual_seed(0)
     net, x = Net("causal"), ids()
     with torch.no_grad():
-        net.inner.weight[: 2 * WIDTH] *= 6  # scores of standard deviation 12
+        net.inner.weight[: 2 * WIDTH] *= 6  # scores with a standard deviation of 12
     model = exported(net, tmp_path / "sharp.onnx")
     given = {model.inputs[0].name: x}, np.roll(x, 1, 1)
     _, expected = et.loss_and_gradients(model, *given)
@@ -290,11 +290,11 @@ def test_roundings_of_saved_values_bear_heads_that_attend_sharply(tmp_path: Path
         assert np.linalg.norm(gradient - expected[name]) < 0.03 * norm, name
 
 
-# Ways that stay as they are: (q, k, v, x) as in WAYS.
+# Attention that is left as it is: (q, k, v, x) as in WAYS.
 OTHERS = {
     "learned bias": lambda net, q, k, v, x: (q @ k.mT + net.outer.weight[0, 0]).softmax(-1) @ v,
     "capped": lambda net, q, k, v, x: torch.tanh(q @ k.mT).softmax(-1) @ v,
-    # the product's factor would not be that of what is added
+    # the scale would apply to the bias too
     "biased, then scaled": lambda net, q, k, v, x: (
         ((q @ k.mT + torch.arange(TIME).float()) * 0.5).softmax(-1) @ v
     ),
@@ -353,7 +353,7 @@ def test_bands_are_known(shown: np.ndarray, found: tuple[int, int] | None) -> No
 
 
 class Normed(nn.Module):
-    """A recording [2, TIME] -> classes: convolution and batch-norm before the attention."""
+    """A recording [2, TIME] -> classes: convolution and batch-norm, then attention."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Gradients by graph: forks, sums, views, tied and frozen parameters; numbers against torch."""
+"""Gradients of graphs with forks, sums, views, tied and frozen parameters, compared with torch."""
 
 import numpy as np
 import pytest
@@ -125,7 +125,7 @@ def test_tied_parameter_gets_the_sum_of_its_uses():
 
 
 def test_fork_of_sums_views_and_scaled_copies():
-    """An aliased gradient that several values wait for is never updated in place."""
+    """An aliased gradient that several values still need is never updated in place."""
     net = Net(4)
     a = net.add("MatMul", ["x", net.weight("w", 4, 4)], "a")
     b = net.add("Add", [a, a], "b")
@@ -145,7 +145,7 @@ def test_fork_of_sums_views_and_scaled_copies():
 
 
 def test_parameter_through_views_and_arithmetic():
-    """A weight that is itself computed: scaled, cut and joined before it is used."""
+    """A weight that is scaled, sliced and joined before use."""
     net = Net(4)
     v, g = net.weight("v", 4, 6), net.weight("g", 1, 6)
     net.constants |= {k: np.array(n) for k, n in (("one", [1]), ("two", [2]), ("six", [6]))}
@@ -172,7 +172,7 @@ def test_computed_scale_of_a_layer_norm_gets_its_gradient():
 
 
 def test_transposed_operands_are_read_where_they_lie():
-    """Attention without its softmax: one transpose is absorbed, one is read elsewhere too."""
+    """Attention without softmax: one transpose is absorbed, another has a second reader."""
     net = Net(3, 4)
     q = net.add("MatMul", ["x", net.weight("wq", 4, 4)], "q")
     k = net.add("MatMul", ["x", net.weight("wk", 4, 4)], "k")

@@ -1,4 +1,4 @@
-"""The batch is the axis that the file names: of inputs, outputs and targets, each its own."""
+"""The batch may be any axis that the file names, separately for each input, output and target."""
 
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
 
 N, T, C, H, LAYERS, CLASSES = 4, 5, 3, 6, 2, 3
-# Storage of weights and values -> relative departure of loss and outputs, absolute of weights.
+# Storage of weights and values -> relative tolerance of loss and outputs, absolute of weights.
 TOLERANCES = {"fp32": (2e-6, 2e-6), "fp16": (5e-3, 5e-3)}
 
 
 class Recurrent(nn.Module):
-    """A recurrence from states of its own, and a layer on what `head` takes of it."""
+    """A recurrence with initial states as inputs, and a layer on the part that `head` selects."""
 
     def __init__(self, kind, head, **options) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Recurrent(nn.Module):
 
 
 class Pair(Recurrent):
-    """An LSTM, whose states are two inputs."""
+    """An LSTM with its two states as inputs."""
 
     def forward(self, x, h, c):
         y, _ = self.net(x, (h, c))
@@ -46,7 +46,7 @@ class Pair(Recurrent):
 
 
 class State(nn.Module):
-    """Both states of an LSTM in one input, as silero's; the next state is an output too."""
+    """Both states of an LSTM in one input, as in silero; the next state is an output too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class State(nn.Module):
 
 
 class Columns(nn.Module):
-    """Samples are the columns of all that there is."""
+    """Samples are the columns of every array."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Columns(nn.Module):
 
 STATES = (LAYERS, N, H)
 BOTH_WAYS = (2 * LAYERS, N, H)
-# module, shapes of inputs, batch axis of each, of the output, of cross_entropy's classes
+# module, input shapes, batch axis of each input and of the output, class axis
 NETS = {
     "gru, batch first": (
         lambda: Recurrent(nn.GRU, "last", batch_first=True), [(N, T, C), STATES], (0, 1), 0, 1,
@@ -121,7 +121,7 @@ def net_of(kind: str, made):
 
 
 def data_of(kind: str, loss: str, samples: int, seed: int = 0):
-    """Inputs and a target as the file declares them, of another number of samples."""
+    """Draw inputs and a target in the file's layout, with another number of samples."""
     _, shapes, axes, at, classes = NETS[kind]
     draw = np.random.default_rng(seed)
     inputs = [
@@ -152,7 +152,7 @@ def loss_of(kind: str, loss: str, out, target):
 
 
 def options_of(kind: str, loss: str) -> dict:
-    """Classes are counted with the batch as axis 0."""
+    """Return loss options; the class axis counts with the batch as axis 0."""
     if loss == "mse":
         return {"loss": loss}
     at, classes = NETS[kind][-2:]
@@ -160,7 +160,7 @@ def options_of(kind: str, loss: str) -> dict:
 
 
 def parts(kind: str, inputs, target, loss: str, rows):
-    """Some of the samples, and those without the axis that counts them."""
+    """Select samples; an integer `rows` drops the batch axis."""
     _, _, axes, at, classes = NETS[kind]
     if loss != "mse":
         at -= classes < at
@@ -222,7 +222,7 @@ def test_training_along_the_named_axes_is_torchs(
 
 @pytest.mark.parametrize(("kind", "loss"), LOSSES)
 def test_one_sample_comes_without_the_axis_and_sources_count_by_the_first(made, kind, loss) -> None:
-    """A source's arrays begin with the samples, whatever the file's layout is."""
+    """Arrays of a source have samples on axis 0, whatever the file's layout."""
     path, net = net_of(kind, made)
     names = names_of(path)
     inputs, target = data_of(kind, loss, 3)

@@ -1,4 +1,4 @@
-"""Which batch-norms run on their running statistics, and what that saves."""
+"""Which batch-norms use running statistics, and the memory that saves."""
 
 import pytest
 
@@ -17,9 +17,9 @@ def _net(*norms: str, affine: bool = True, inner: str = "body", first: bool = Fa
     """[norm0,] conv1, norm1, relu, conv2, norm2, head.0 (a norm), fc.
 
     Args:
-      norms: those of "norm0", "norm1", "norm2" and "head.0" that are there; the others are not.
-      affine: with parameters; else with constants.
-      inner: what the names of the body begin with; "": they have no module.
+      norms: the norms that are present, from "norm0", "norm1", "norm2" and "head.0".
+      affine: norms have parameters; otherwise constants.
+      inner: prefix of the body's names; "" puts them in no module.
     """
     net = Net(2, 5, 5)
     stem = f"{inner}." if inner else ""
@@ -57,8 +57,8 @@ EVERY = {"body.norm1", "body.norm2"}
         ({"train": ["fc.*"]}, set()),
         ({"freeze": ["body.norm1.*"]}, {"body.norm2"}),
         ({"freeze": ["body.conv*"]}, EVERY),
-        ({"freeze": ["body.norm1.gamma", "body.norm2.*"]}, {"body.norm1"}),  # one still trains
-        ({"freeze": ["body.norm1.mean"]}, {"body.norm2"}),  # by the name of the statistic
+        ({"freeze": ["body.norm1.gamma", "body.norm2.*"]}, {"body.norm1"}),  # beta still trains
+        ({"freeze": ["body.norm1.mean"]}, {"body.norm2"}),  # frozen through a statistic's name
         ({"train": ["body.norm2.*", "fc.*"]}, {"body.norm2"}),
         ({"freeze": ["body.*"], "freeze_bn": False}, EVERY),
         ({"freeze_bn": True}, set()),
@@ -73,13 +73,13 @@ def test_batch_norm_with_parameters_is_held_where_all_are_frozen(options, moving
     [
         (BODY, "body", {}, EVERY),
         (BODY, "body", {"freeze": ["body.*"]}, set()),
-        (BODY, "", {"freeze": ["conv*"]}, set()),  # flat names: by what feeds it
+        (BODY, "", {"freeze": ["conv*"]}, set()),  # flat names: decided by the layers that feed it
         (BODY, "", {"train": ["fc.*"]}, set()),
         (BODY, "body", {"freeze": ["body.conv1.*"]}, {"body.norm2"}),
-        (BODY, "body", {"freeze": ["body.conv2.*"]}, EVERY),  # conv1 is trained before both
-        (("norm2", "head.0"), "body", {"freeze": ["body.*"]}, set()),  # nothing trained is in head
-        (BODY, "body", {"train": ["fc.*", "body.norm2.*"]}, {"body.norm2"}),  # asked for by name
-        (("norm0",), "body", {}, {"body.norm0"}),  # at the input: by what is behind
+        (BODY, "body", {"freeze": ["body.conv2.*"]}, EVERY),  # conv1, which feeds both, is trained
+        (("norm2", "head.0"), "body", {"freeze": ["body.*"]}, set()),  # head has no trained layer
+        (BODY, "body", {"train": ["fc.*", "body.norm2.*"]}, {"body.norm2"}),  # named in --train
+        (("norm0",), "body", {}, {"body.norm0"}),  # at the input: decided by the layers after it
         (("norm0",), "body", {"freeze": ["body.conv1.*"]}, set()),
         (("norm0",), "body", {"freeze": ["fc.*"]}, {"body.norm0"}),
         (BODY, "body", {"freeze": ["body.*"], "freeze_bn": False}, EVERY),
@@ -108,7 +108,7 @@ def test_held_batch_norm_is_affine_and_keeps_nothing():
     ops = {node.op for node in train.nodes}
     assert not {"bn_stats", "bn_running", "bn_dx", "bn_reduce"} & ops
     assert {"bn_eval_stats", "bn_dx_eval"} <= ops
-    net = Net(2, 5, 5)  # no activation behind: the gradient does not read the input
+    net = Net(2, 5, 5)  # with no activation after it, the gradient does not read the input
     x = net.add("Tanh", [net.norm(net.conv("x", "conv", 4, 2), "norm", 4)], "tanh")
     train = graphs(net.model(net.head(x, 4)), freeze=["norm.*"]).train
     assert "conv" not in {n for node in train.nodes if node.phase == "backward" for n in node.reads}

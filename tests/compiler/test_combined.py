@@ -1,4 +1,4 @@
-"""Choices together: the same bits in every plan and on any number of threads, in whole files."""
+"""Combined options: the same bits in every plan and for any thread count, with whole files."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class Sequence(nn.Module):
 
 
 class Attending(nn.Module):
-    """Words in, words out, each looking at those before it: more keys than a block."""
+    """Words in, words out; each attends to earlier ones. More keys than one block holds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Pair(nn.Module):
 
 
 class Images(nn.Module):
-    """Batch-norms, dropout, a residual."""
+    """Batch-norms, dropout and a residual."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ def _options(case: str) -> tuple[str, dict]:
 
 
 def _trained(program, out: Path, samples, threads: int) -> dict[str, bytes]:
-    """The state after some steps."""
+    """Return the state after some steps."""
     with et.Trainer(program, out=out, threads=threads) as trainer:
         for _ in range(3):
             assert not trainer.step(*samples).skipped

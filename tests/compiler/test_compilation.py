@@ -1,4 +1,4 @@
-"""A Compilation shares what options do not touch, and nothing else keeps what is computed."""
+"""A Compilation shares results that options do not affect, and nothing else caches results."""
 
 import ast
 from dataclasses import fields, replace
@@ -19,7 +19,7 @@ from edgetrain.losses import MSE
 from .nets import conv_bn_relu_conv
 
 COMPILER = Path(edgetrain.compiler.__file__).parent
-# An option and another value; every option of the prepared model, and some of the others.
+# Option -> another value: every option of the prepared model, and some of the others.
 PREPARE = {
     "loss": MSE(), "losses": (("logits", MSE()), ("other", MSE())), "minibatch": 8,
     "dims": {"T": 2}, "batch_axis": {"x": 1}, "inputs": {"s": 1.0}, "new_head": {"": 5},
@@ -64,7 +64,7 @@ def test_every_option_of_the_prepared_model_is_tried() -> None:
 
 
 def test_a_prepared_model_reads_no_other_options() -> None:
-    """What is computed of it knows ModelOptions alone, which have no other fields."""
+    """Prepared models see only ModelOptions, which have no other fields."""
     first = compilation()
     made = prepared.PreparedModel(first.model, ModelOptions.of(first.options))
     assert made.samples == first.prepared.samples and made.axes == first.prepared.axes
@@ -84,7 +84,7 @@ def test_samples_are_proved_once_for_options_that_share_a_model(monkeypatch) -> 
 
 
 def outcome(given: Compilation) -> str:
-    """The training graph, or why it can't be made."""
+    """Return the training graph, or the reason why it cannot be built."""
     try:
         return str(build_graphs(given, 4).train)
     except EdgetrainError as error:
@@ -101,7 +101,7 @@ def test_a_derived_compilation_makes_what_a_new_one_makes(name: str) -> None:
     assert outcome(other.derived(first.options)) == outcome(first)
 
 
-# What modules keep all the same: nothing of a model or of options is in it.
+# Caches that modules may keep: they contain nothing from a model or its options.
 KEPT = {
     ("cost.py", "_measured"): "rates of this machine",
     ("cost.py", "_kept"): "rates of this machine",
@@ -118,14 +118,14 @@ CONTAINERS = {
 
 
 def last_name(node: ast.AST) -> str:
-    """`WeakKeyDictionary` of `weakref.WeakKeyDictionary[Model, dict]()`."""
+    """Return `WeakKeyDictionary` for `weakref.WeakKeyDictionary[Model, dict]()`."""
     while isinstance(node, ast.Call | ast.Subscript):
         node = node.func if isinstance(node, ast.Call) else node.value
     return getattr(node, "attr", getattr(node, "id", ""))
 
 
 def keeps(value: ast.AST | None) -> bool:
-    """Whether it is a cache, or a container that begins empty."""
+    """Whether the value is a cache, or a container that starts empty."""
     if isinstance(value, ast.Dict | ast.List):
         return not ast.unparse(value)[1:-1]
     copied = last_name(value or ast.Pass()) in ("dict", "list", "set")
@@ -134,7 +134,7 @@ def keeps(value: ast.AST | None) -> bool:
 
 
 def memos(tree: ast.Module) -> list[str]:
-    """Names in a module and its classes that could keep results."""
+    """Return names in a module and its classes that could cache results."""
     found, bodies = [], [tree.body]
     while bodies:
         for node in bodies.pop():

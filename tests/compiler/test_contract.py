@@ -1,4 +1,4 @@
-"""The budget contract of whole networks, through the Python face."""
+"""The budget contract on whole networks, through the Python API."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module", params=sorted(OPTIONS))
 def case(request):
-    """(model, options, plan without a budget)."""
+    """Return (model, options, plan without a budget)."""
     model, options = et.load_onnx(zoo_file(request.param, "full")), OPTIONS[request.param]
     return model, options, et.plan(model, **options)
 

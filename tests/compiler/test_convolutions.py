@@ -1,4 +1,4 @@
-"""Which algorithm a convolution takes: by its shapes alone, and never by the budget in silence."""
+"""A convolution's algorithm follows from its shapes alone; a budget never changes it silently."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def test_all_three_products_of_a_convolution_take_fewer_multiplications() -> Non
 
 
 def test_sparse_weights_take_fewer_multiplications_from_some_density_on() -> None:
-    """The weight gradient is taken at the nonzeros alone."""
+    """The weight gradient is computed only for the nonzeros."""
     for density, names in ((0.5, {"winograd_csr", "winograd_csr_dx"}), (0.1, set())):
         program = compile_model(_model(), _options(density=density))
         assert _kernels(program) == names
@@ -66,7 +66,7 @@ def _rows_pay(kernel: str, density: float, **change: int) -> bool:
         ({}, (0.27, 0.24)),
         ({"c": 32, "k": 32, "h": 32, "wd": 32, "oh": 32, "ow": 32}, (0.27, 0.24)),
         ({"c": 128, "k": 128, "h": 8, "wd": 8, "oh": 8, "ow": 8}, (0.29, 0.26)),
-        # few tiles for the transformed weights
+        # few tiles per transformed weight
         ({"n": 4, "c": 128, "k": 128, "h": 8, "wd": 8, "oh": 8, "ow": 8}, (0.33, 0.29)),
     ],
 )
@@ -83,7 +83,7 @@ def test_the_rule_of_rows_asks_for_the_shapes_of_dense_weights(change) -> None:
 
 
 def test_rows_count_what_they_store_beside_the_scratch() -> None:
-    """A layer of few nonzeros takes less memory than the scratch of a dense one may."""
+    """A layer with few nonzeros may need less memory than a dense layer's scratch."""
     small = {"n": 1, "c": 64, "k": 64, "h": 16, "wd": 16, "oh": 16, "ow": 16}
     assert [_rows_pay("winograd_csr", density, **small) for density in (0.6, 0.9)] == [False, True]
 
@@ -95,12 +95,12 @@ def test_rows_count_what_they_store_beside_the_scratch() -> None:
         ({"c": 64, "k": 48}, True),
         ({"ph": 2, "pw": 0}, True),
         ({"c": 24}, False),
-        ({"k": 33}, False),  # of 48 lanes 33 are used
-        ({"n": 1}, False),  # scratch beside small maps
-        ({"n": 1, "c": 64, "k": 64, "oh": 16, "ow": 16}, True),  # and beside larger weights
+        ({"k": 33}, False),  # 33 of 48 lanes are used
+        ({"n": 1}, False),  # scratch outweighs small maps
+        ({"n": 1, "c": 64, "k": 64, "oh": 16, "ow": 16}, True),  # but not larger weights
         ({"n": 7, "c": 256, "k": 256, "oh": 4, "ow": 4}, False),  # too few tiles
         ({"n": 8, "c": 256, "k": 256, "oh": 4, "ow": 4}, True),
-        ({"h": 2, "wd": 2, "oh": 2, "ow": 2, "n": 1000}, False),  # quarters of tiles
+        ({"h": 2, "wd": 2, "oh": 2, "ow": 2, "n": 1000}, False),  # quarter tiles
         ({"kh": 5}, False),
         ({"sh": 2}, False),
         ({"dw": 2}, False),
@@ -121,7 +121,7 @@ def test_products_of_very_many_channels_are_direct_where_scratch_grows_with_them
     sizes = {"n": 8, "c": 512, "h": 8, "wd": 8, "k": 512, "kh": 3, "kw": 3, "oh": 8, "ow": 8}
     taken = [pays_winograd(sizes, GEOMETRY, name) for name in ("winograd", "winograd_dx")]
     assert taken == [False, False]
-    assert pays_winograd(sizes, GEOMETRY, "winograd_dw")  # cut on both sides
+    assert pays_winograd(sizes, GEOMETRY, "winograd_dw")  # split along both sides
 
 
 def test_evaluation_computes_with_the_sums_of_training() -> None:
@@ -196,6 +196,6 @@ def test_steps_are_equal_for_any_threads_and_near_those_of_direct_ones(precision
 
     one, three = weights(threads=1), weights(threads=3)
     assert one.tobytes() == three.tobytes()
-    # a rounding of fp16, or some of float32
+    # one fp16 rounding, or several of float32
     tolerance = 2e-3 if precision == "fp16" else 1e-5
     np.testing.assert_allclose(one, weights(convolutions="direct"), rtol=0, atol=tolerance)

@@ -1,4 +1,4 @@
-"""`--dump`: a folder with what every pass leaves."""
+"""`--dump` writes a folder with the graph after every pass."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The estimate of what torch would take, against the tensors that torch saves."""
+"""The estimate of torch's memory, compared with the tensors that torch saves."""
 
 from pathlib import Path
 
@@ -16,14 +16,14 @@ BATCH = 8
 
 
 def saved_nbytes(module: torch.nn.Module, inputs: tuple, loss) -> int:
-    """Bytes of what autograd keeps after forward, parameters and buffers apart."""
+    """Return the bytes that autograd keeps after forward, excluding parameters and buffers."""
     own = {t.untyped_storage().data_ptr() for t in (*module.parameters(), *module.buffers())}
     found = {}
 
     def pack(tensor):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            found[storage.data_ptr()] = tensor  # kept, so that no address is used again
+            found[storage.data_ptr()] = tensor  # kept alive so that its address is not reused
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
@@ -45,4 +45,4 @@ def test_estimate_is_a_lower_bound_that_is_near(tmp_path: Path, name: str) -> No
     assert 0.55 * kept <= found["saved"] + found["io"] <= 1.02 * kept
     assert found["optimizer"] == pytest.approx(2 * found["params"], rel=0.1)  # Adam's two moments
     again = eager_account(plan_model(model, half, None)[0])
-    assert again["saved"] == pytest.approx(found["saved"], rel=0.02)  # the minibatch counts
+    assert again["saved"] == pytest.approx(found["saved"], rel=0.02)  # only the minibatch matters

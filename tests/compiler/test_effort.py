@@ -1,4 +1,4 @@
-"""How long plans are searched for: more effort goes on where less ended, and says what it was."""
+"""Search effort: more effort continues where less stopped, and the effort used is recorded."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ OPTIONS = {"minibatch": 8, "optimizer": "sgd"}
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Efforts so far apart, and so small, that each finds more than the one before."""
+    """Make efforts small, and far enough apart that each finds more than the one before."""
     monkeypatch.setattr(efforts, "MOST", 0.02)
     monkeypatch.setitem(efforts.LEVELS, NORMAL, efforts.Effort(32, 0.0, 1))
     monkeypatch.setitem(efforts.LEVELS, THOROUGH, efforts.Effort(64, 0.0, 2))
@@ -45,7 +45,7 @@ def test_a_level_ends_where_the_next_one_goes_on(seed):
 
 
 def test_a_search_ends_once_a_doubling_gains_too_little():
-    """Of any net: no step can be shortened by all of its time, so the least work is all."""
+    """No doubling can gain all of the time (gain=1.0), so the search stops after the least work."""
     problem = chain(30)
     spent = 0.015 * len(problem.steps)
     while spent < LEAST:
@@ -68,7 +68,7 @@ def test_more_effort_finds_every_plan_that_less_does(small_steps):
                 p.arena_nbytes <= plan.arena_nbytes and p.cost <= plan.cost for p in more.plans
             )
     sizes = [[(p.arena_nbytes, p.cost) for p in frontier.plans] for frontier in found]
-    assert sizes[0] != sizes[1]  # or the efforts of this test are too near
+    assert sizes[0] != sizes[1]  # otherwise this test's efforts are too close together
     assert all(found[0].bound_nbytes <= arena for arena, _ in sizes[-1])
 
 
@@ -76,7 +76,7 @@ def test_a_budget_that_a_quick_search_misses_is_searched_for_with_more(small_ste
     model, options = residual_model(7), make_options(effort=QUICK, **OPTIONS)
     quick = plan_model(model, options)[2]["min_budget_nbytes"]
     normal = plan_model(model, dataclasses.replace(options, effort=NORMAL))[2]["min_budget_nbytes"]
-    assert normal < quick  # or the efforts of this test are too near
+    assert normal < quick  # otherwise this test's efforts are too close together
     plan, _, facts = plan_model(model, options, normal)
     assert facts["effort"] == NORMAL == plan.candidate.options.effort
     assert plan_model(model, options, quick)[2]["effort"] == QUICK

@@ -1,4 +1,4 @@
-"""What a plan says of time: from counts alone, and near what a run takes."""
+"""Time estimates of plans: they depend on counts alone, and are close to measured runs."""
 
 import time
 from dataclasses import fields, replace
@@ -21,7 +21,7 @@ from examples.zoo import ZOO
 from tests.digits_runs import MODEL
 from tests.zoo_files import zoo_file
 
-# Each of another kind of work; "digits" is the demo's.
+# One net for each kind of work; "digits" is the demo model.
 NETS = (
     "digits", "mlp", "conv1d", "keyword", "resnet18", "vgg19", "mobilenet_v2", "alexnet",
     "transformer_encoder", "gru_classifier", "gpt", "autoencoder",
@@ -30,7 +30,7 @@ MINIBATCH, MICROBATCH, STEPS, ROUNDS = 8, 4, 64, 9
 
 
 def planned(name: str, threads: int = 1, microbatch: int = MICROBATCH):
-    """Options, plan and facts of a net, and its samples."""
+    """Return options, plan results and samples of a net."""
     if name == "digits":
         path, x, y = MODEL, [np.zeros((32, 1, 8, 8), np.float32)], np.arange(32) % 10
     else:
@@ -51,7 +51,7 @@ def planned(name: str, threads: int = 1, microbatch: int = MICROBATCH):
 
 
 def taken(program: et.Program, data: tuple[np.ndarray, np.ndarray]) -> float:
-    """The process' own seconds of a minibatch of `fit`: the least of several rounds."""
+    """Return the CPU seconds that `fit` takes per minibatch, the best of several rounds."""
     with et.Trainer(program, data, threads=1, verbose=False) as trainer:
         trainer.fit(steps=STEPS)
         found = []
@@ -64,7 +64,7 @@ def taken(program: et.Program, data: tuple[np.ndarray, np.ndarray]) -> float:
 
 @pytest.fixture
 def calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine's rates, as `plan --calibrate` measures them, kept for one test."""
+    """Measure this machine's rates as `plan --calibrate` does, for one test."""
     monkeypatch.setattr(cost, "_measured", [])
     monkeypatch.setattr(cost, "disk", SimpleNamespace(write=lambda *_: None))
     cost.calibrate()
@@ -86,7 +86,7 @@ def test_estimates_are_of_counts_alone() -> None:
         return seconds_per_minibatch(plan, MINIBATCH, threads)
 
     assert said(1, 4) == said(1, 4)
-    assert said(2, 4) < said(1, 4) < said(1, 1)  # threads share, microbatches are staged
+    assert said(2, 4) < said(1, 4) < said(1, 1)  # threads share work; microbatches are staged
     plan = planned("digits")[2][0]
     assert said(1, 4) > 0.8 * plan.cost
 
@@ -102,7 +102,7 @@ def test_measured_rates_change_estimates_and_no_plan(monkeypatch: pytest.MonkeyP
     assert [plan.cost for plan in others] == [plan.cost for plan in front]
 
 
-# A convolution of 3 x 3 on 8 x 8 pixels: channels, filters, groups -> each op's elements by rate.
+# 3 x 3 convolution on 8 x 8 pixels: channels, filters, groups -> elements of each op by rate.
 ARRANGED = {
     (3, 4, 1): {"conv": {"maps": 27}, "conv_dx": {"maps": 36}, "conv_dw": {"weights": 27}},
     (6, 6, 6): {"conv": {"planes": 54}, "conv_dx": {"planes": 54}, "conv_dw": {"planes": 54}},
@@ -111,7 +111,7 @@ ARRANGED = {
 
 
 class Net(torch.nn.Module):
-    """Its middle convolution is the one that is looked at: it has all three ops."""
+    """The test looks at the second convolution, which has all three ops."""
 
     def __init__(self, channels: int, filters: int, groups: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Folds of masks and tables of positions, beside naive loops."""
+"""Folding of masks and position tables, compared with naive loops."""
 
 import itertools
 

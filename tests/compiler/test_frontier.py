@@ -1,4 +1,4 @@
-"""The budget contract: planned bytes, refusals, order of plans, the account."""
+"""The budget contract: planned bytes, refusals, order of plans, the memory account."""
 
 import dataclasses
 from functools import cache
@@ -172,7 +172,7 @@ def test_options_are_frozen_and_comparable():
     [
         ({}, 8, "Try a smaller --microbatch or --precision fp16."),
         ({}, 1, "Try --precision fp16 or --density 0.3."),
-        ({}, 16, "Try --precision fp16 or --density 0.3."),  # 8 was tried, and takes more
+        ({}, 16, "Try --precision fp16 or --density 0.3."),  # 8 was tried and takes more
         ({"microbatch": 4}, 4, "Try a smaller --microbatch or --precision fp16."),
         ({"precision": "fp16"}, 8, "Try a smaller --microbatch or --model-memory int8."),
         ({"precision": "fp16", "microbatch": 1}, 1, "Try --model-memory int8 or --density 0.3."),

@@ -128,5 +128,5 @@ def test_dropout_keeps_its_share_and_scales_it():
 
     loss = run_microbatch(session, {"x": x}, target)
     session.close()
-    # y is 0 or 4/3: the mean of squares is 16/9 of the share kept, 0.75 within 4 sigma.
+    # y is 0 or 4/3, so the mean square is 16/9 of the share kept: 0.75 within 4 sigma.
     assert loss * 9 / 16 == pytest.approx(0.75, abs=4 * np.sqrt(0.75 * 0.25 / 4096))

@@ -1,4 +1,4 @@
-"""Graphs after all passes, as text. Set EDGETRAIN_UPDATE_GOLDENS=1 to write them anew."""
+"""Golden texts of graphs after all passes. EDGETRAIN_UPDATE_GOLDENS=1 rewrites them."""
 
 import os
 from pathlib import Path

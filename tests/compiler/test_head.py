@@ -1,4 +1,4 @@
-"""Logits in slices: torch agrees, plans and threads change no bit, evaluation needs no logits."""
+"""Logits in slices: equal to torch; plans and threads change no bit; evaluation needs no logits."""
 
 import dataclasses
 from pathlib import Path
@@ -25,7 +25,7 @@ SLICES = {"allow": ("slices",)}
 
 
 class Words(nn.Module):
-    """Token ids -> logits; the layer at the end in one of the ways people write it."""
+    """Token ids -> logits; `kind` is one of the common ways to write the last layer."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Words(nn.Module):
             return self.head(x.reshape(-1, WIDTH)).reshape(-1, TIME, CLASSES)
         if self.kind == "time":  # time before batch until the end
             return self.head(x.transpose(0, 1)).transpose(0, 1)
-        if self.kind == "axis":  # classes on axis 1, as torch's loss has them
+        if self.kind == "axis":  # classes on axis 1, as torch's loss expects
             return self.head(x).transpose(1, 2)
         if self.kind == "turned":
             return x @ self.table

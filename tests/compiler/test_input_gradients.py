@@ -1,4 +1,4 @@
-"""Gradients of a model's inputs: torch's, within a budget, in the file's layout."""
+"""Gradients of a model's inputs: equal to torch, within a budget, in the file's layout."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from edgetrain.runtime.session import Session
 
 
 class Conv(nn.Module):
-    """The input is read twice, once as another shape."""
+    """Reads its input twice, once reshaped."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Conv(nn.Module):
 
 
 class Steps(nn.Module):
-    """Samples along axis 1."""
+    """Samples are on axis 1."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Attention(nn.Module):
 
 
 class Prompted(nn.Module):
-    """Whole numbers and floats."""
+    """Integer and float inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Prompted(nn.Module):
         return self.fc(torch.tanh(self.words(ids).mean(1) + x))
 
 
-# Net -> shapes of its inputs, names; options.
+# Net -> module, input names and shapes, options.
 NETS = {
     "conv": (Conv, {"x": (4, 2, 6, 6)}, {}),
     "conv fp16": (Conv, {"x": (4, 2, 6, 6)}, {"precision": "fp16"}),
@@ -92,7 +92,7 @@ def test_gradients_of_inputs_equal_torchs(name, tmp_path):
     loss = nn.functional.cross_entropy(module.train()(*given.values()), torch.tensor(y))
     loss.backward()
     true = given["x"].grad.numpy()
-    # fp16: every activation is rounded to 11 bits; else sums of float32 in another order.
+    # fp16 rounds every activation to 11 bits; otherwise float32 sums differ in order.
     tolerance = 1e-2 if "precision" in options else 1e-5
     assert abs(value - loss.item()) < tolerance
     assert found["x"].shape == true.shape and found["x"].dtype == np.float32
@@ -112,7 +112,7 @@ def test_inputs_alone_need_no_trained_parameter(tmp_path):
 
 
 def test_the_budget_holds_the_gradients_of_inputs(tmp_path):
-    """Every plan has the same bits, less than the least is refused, the arena is as planned."""
+    """Plans have the same bits, the arena is as planned, less than the minimum is refused."""
     _, x, path, _ = made("conv", tmp_path)
     y, model = np.array([0, 2, 1, 1]), et.load_onnx(path)
     wanted = _with_wanted(model, True)

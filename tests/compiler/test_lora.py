@@ -1,4 +1,4 @@
-"""Low-rank adapters: where they go, what is trained, merged and apart."""
+"""Low-rank adapters: where they are added, what is trained, merged and separate export."""
 
 import json
 
@@ -18,7 +18,7 @@ TEXT = "r=2,alpha=8,targets=*.q,*.v"
 
 
 def net():
-    """A weight in each layout that products have, [in, out] and [out, in], and a table."""
+    """A net with weights in both layouts, [in, out] and [out, in]."""
     made = Net(6)
     x = made.add("MatMul", ["x", made.weight("b.q.weight", 6, 8)], "q")
     turned = made.add("Transpose", [made.weight("b.v.weight", 6, 8)], "v.t", perm=[1, 0])
@@ -117,7 +117,7 @@ def test_a_weight_that_others_read_too_gets_no_adapter():
 
 @pytest.mark.parametrize("turned_first", [True, False])
 def test_a_weight_that_is_read_both_ways_round_gets_no_adapter(turned_first):
-    """A and B of one way do not fit the other."""
+    """An A and B for one direction do not fit the other."""
     made = Net(6)
     table = made.weight("tied.weight", 6, 6)
     turned = made.add("Transpose", [table], "turned", perm=[1, 0])
@@ -128,7 +128,7 @@ def test_a_weight_that_is_read_both_ways_round_gets_no_adapter(turned_first):
 
 
 def test_an_adapter_counts_as_its_product_does(tmp_path):
-    """A Gemm multiplies its product: the adapter's too, or it could not be merged."""
+    """Gemm scales its product by alpha; the adapter is scaled too, or it could not be merged."""
     made = Net(6)
     x = made.add("Gemm", ["x", made.weight("a.weight", 6, 8)], "a", alpha=0.25)
     x = made.add("Gemm", [x, made.weight("b.weight", 8, 8)], "b", alpha=0.25)
@@ -223,7 +223,7 @@ def test_first_output_is_the_models_own(samples):
 
 @pytest.fixture(scope="module", params=["fp32", "int4"])
 def trained(request, samples, tmp_path_factory):
-    """Some steps of a Program from its file."""
+    """Load a Program from its file and train it for some steps."""
     path = compiled(frozen=request.param).save(tmp_path_factory.mktemp("lora") / "net.edge")
     trainer = et.Trainer(et.load_program(path))
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""Memory options of a plan: savings add up; an unused one saves what a plan with it saves."""
+"""Memory options of a plan: savings add up; an unused option saves as much as it claims."""
 
 import json
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_what_is_left_is_what_a_plan_with_it_takes(path: Path) -> None:
     assert left.keys() == {"adapters", "frozen", *(option.name for option in MEMORY_OPTIONS)}
     for option in memory_options(Compilation(model, options)):
         if left[option.name].problem:
-            # a minibatch of several microbatches; every weight is trained; no attention
+            # several microbatches per minibatch; every weight is trained; no attention
             assert option.name in ("fused update", "frozen", "attention")
             continue
         changed = make_options(**{"minibatch": 4, "microbatch": 2, **option.on(options)})

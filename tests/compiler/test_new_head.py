@@ -1,4 +1,4 @@
-"""Other classes than the file has: the layer that is replaced, its weights, what is written."""
+"""A new number of classes: which layer is replaced, its weights, the exported file."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def gemm(made: Net) -> str:
 
 
 def turned(made: Net) -> str:
-    """MatMul of a transposed weight, a bias that is added, probabilities behind."""
+    """MatMul with a transposed weight, an added bias, softmax at the end."""
     flat = made.add("Flatten", ["x"], "flat")
     hidden = made.add("Relu", [made.add("MatMul", [flat, made.weight("in.w", 32, 5)], "in")], "act")
     weight = made.add("Transpose", [made.weight("fc.weight", 7, 5)], "fc.t", perm=[1, 0])
@@ -36,7 +36,7 @@ def turned(made: Net) -> str:
 
 
 def convolution(made: Net) -> str:
-    """SqueezeNet's: a 1 x 1 convolution, an activation, the mean over places, a fixed shape."""
+    """SqueezeNet's head: 1 x 1 convolution, activation, mean over positions, a fixed shape."""
     maps = made.add("Relu", [made.conv("x", "body", 5, 2)], "act")
     inputs = [maps, made.weight("cls.weight", 7, 5, 1, 1), made.weight("cls.bias", 7)]
     maps = made.add("Relu", [made.add("Conv", inputs, "cls")], "scores")
@@ -45,7 +45,7 @@ def convolution(made: Net) -> str:
 
 
 def pixels(made: Net) -> str:
-    """Classes of every pixel, enlarged to sizes that name them."""
+    """Classes for every pixel, upscaled by fixed factors."""
     maps = made.add("Relu", [made.conv("x", "body", 5, 2)], "act")
     small = made.add("MaxPool", [maps], "small", kernel_shape=[2, 2], strides=[2, 2])
     maps = made.conv(small, "cls", 7, 5)
@@ -54,7 +54,7 @@ def pixels(made: Net) -> str:
                     coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
 
 
-# Net -> (names that the last layer has, its weights and biases, whose last size is outputs first).
+# Net -> (names for its last layer, shapes of its new weights and biases).
 NETS = {
     gemm: (("fc", "fc.w"), {"fc.w": (5, 4), "fc.b": (4,)}),
     turned: (("fc", "fc.weight"), {"fc.weight": (4, 5), "fc.bias": (4,)}),
@@ -64,7 +64,7 @@ NETS = {
 
 
 def file_of(build, tmp_path, names: bool = True):
-    """A file of the net, with a declared output, named nodes, and shapes of what is between."""
+    """Save the net as a file with a declared output, named nodes and inferred shapes."""
     made = Net(2, 4, 4)
     out = build(made)
     arrays = [numpy_helper.from_array(a, n) for n, a in (made.weights | made.constants).items()]
@@ -174,7 +174,7 @@ def normed(made: Net) -> str:
 
 
 def measured(made: Net) -> str:
-    """Classes by position in a fixed order: no number of them may change."""
+    """Classes are reordered by fixed positions, so their number must not change."""
     made.constants["order"] = np.array([6, 5, 4, 3, 2, 1, 0], np.int64)
     return made.add("Gather", [made.head(made.conv("x", "conv", 5, 2), 5, 7), "order"], "y", axis=1)
 
@@ -213,7 +213,7 @@ def test_a_model_that_has_its_heads_stays_as_it_is(tmp_path):
 
 
 def test_command_replaces_the_head_and_keeps_the_classes_of_folders(tmp_path, capsys):
-    """The names go into the trained file, which a second run and inspect read back."""
+    """Class names are stored in the trained file, where a second run and `inspect` find them."""
     path, data = file_of(gemm, tmp_path), tmp_path / "data.npz"
     draw = np.random.default_rng(0)
     words = np.array(["cat", "dog", "elk", "fox"])[draw.integers(0, 4, 64)]
@@ -238,7 +238,7 @@ def test_command_replaces_the_head_and_keeps_the_classes_of_folders(tmp_path, ca
 
 
 def test_a_layer_is_found_by_any_module_that_it_is_in(tmp_path):
-    """As keras and torch name weights."""
+    """The prefixes that keras and torch give weight names."""
     for weight, names in (
         ("dense/MatMul/ReadVariableOp:0", ("dense", "dense/MatMul")),
         ("classifier.1.weight", ("classifier", "classifier.1")),
@@ -253,7 +253,7 @@ def test_a_layer_is_found_by_any_module_that_it_is_in(tmp_path):
 
 
 def test_weights_that_are_attributes_are_refused():
-    """Of LinearClassifier, which the trained file keeps as it is."""
+    """LinearClassifier's, which the trained file keeps unchanged."""
     coefficients = np.arange(12, dtype=np.float32).tolist()
     node = helper.make_node(
         "LinearClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", multi_class=1,

@@ -1,4 +1,4 @@
-"""Gradients that fp16 does not hold at the usual loss scale."""
+"""Gradients that overflow fp16 at the usual loss scale."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ X, TARGET = RNG.normal(size=(4, 6)).astype(np.float32), np.zeros((4, 3), np.floa
 
 
 def steep(factor: float):
-    """A product, times `factor`."""
+    """A matrix product scaled by `factor`."""
     net = Net(6)
     net.constants |= {"factor": np.float32(factor)}
     product = net.add("MatMul", ["x", net.weight("w", 6, 3)], "product")

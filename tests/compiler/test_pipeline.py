@@ -1,4 +1,4 @@
-"""From a model to its graphs: peeled softmaxes, several inputs and outputs, baked batches."""
+"""From a model to its graphs: removed softmaxes, several inputs and outputs, fixed batches."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which storage each role gets."""
+"""The storage format of each role."""
 
 import re
 from pathlib import Path
@@ -125,7 +125,7 @@ def test_what_is_computed_of_a_weight_is_compiled_or_refused_with_what_would(
 def test_cells_of_two_layers_compile_with_weights_in_short_formats(
     tmp_path: Path, cell: type, memory: str
 ) -> None:
-    """An RNN's weights are read through views, and unpacked by the names of the weights."""
+    """An RNN's weights are read through views, but unpacked under their own names."""
 
     class Net(nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""`plan --prove`: bounds that hold, and what cannot be proven said in a line."""
+"""`plan --prove`: its bounds hold, and failures to prove are reported in one line."""
 
 import sys
 

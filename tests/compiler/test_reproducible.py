@@ -1,4 +1,4 @@
-"""A Program is a function of model and options: the same bytes in any process and folder."""
+"""A Program depends on model and options only: same bytes in any process and folder."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compiled(model: Path, folder: Path, seed: str, options: tuple[str, ...]) -> bytes:
-    """The Program's bytes, compiled by another process, of a copy of the model elsewhere."""
+    """Compile a copy of the model in another process and folder; return the Program's bytes."""
     folder.mkdir()
     shutil.copy(model, folder)
     argv = [sys.executable, "-m", "edgetrain", "compile", model.name, "-o", "model.edge", *options]

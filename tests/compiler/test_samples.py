@@ -1,4 +1,4 @@
-"""A budget never changes the objective: losses over the batch are split rightly, or not at all."""
+"""A budget never changes the objective: losses over the batch are split correctly or not at all."""
 
 import math
 from pathlib import Path
@@ -42,7 +42,7 @@ def set_columns(a, b):
 
 
 def volumes(a, b):
-    """A convolution over three axes, of the samples' own pictures."""
+    """A 3-D convolution over each sample's own volume."""
     x = (a[:, :, None] * b[:, None, :]).reshape(-1, 1, WIDTH, WIDTH, 1)
     return torch.nn.functional.conv3d(x, torch.ones(2, 1, 3, 2, 1), padding=(1, 0, 0))
 
@@ -55,7 +55,7 @@ def scattered(a):
     return torch.zeros(a.shape[0], WIDTH).scatter(1, (a[:, :1] > 0).long() * 3, a[:, 1:2])
 
 
-# (embeddings of two views, the layer) -> the loss, and what it is of the samples.
+# (embeddings of two views, the layer) -> the loss, and how it depends on the samples.
 LOSSES = {
     "mean": (lambda a, b, net: ((a - b) ** 2).mean(), MEAN),
     "each": (lambda a, b, net: ((a - b) ** 2).sum(1), INDEPENDENT),
@@ -205,7 +205,7 @@ def test_a_net_that_mixes_samples_says_so(nets, capsys, tmp_path: Path) -> None:
 
 
 class Pairs(nn.Module):
-    """Similarities of a batch's samples as logits: classes are the other samples."""
+    """Logits are similarities between samples of a batch: the classes are the other samples."""
 
     def __init__(self) -> None:
         super().__init__()

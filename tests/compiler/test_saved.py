@@ -1,4 +1,4 @@
-"""Saved values in 8 bits: which are packed is said by the ops that read them in backward."""
+"""Saved values in 8 bits: the ops that read them in backward say which may be packed."""
 
 import numpy as np
 import pytest
@@ -14,11 +14,11 @@ from .nets import Net, graphs
 
 SCHEMAS = defs.get_all_schemas_with_history()
 pytestmark = pytest.mark.usefixtures("quick_planner")
-# Of an activation alone, its own input or output between two products that do not read it.
+# For an activation alone: its input or output, between two products that do not read it.
 
 
 def _known(op_type: str) -> bool:
-    """Whether the opset of these nets has it."""
+    """Whether opset 17, which these nets use, has the op."""
     return any(s.name == op_type and s.since_version <= 17 for s in SCHEMAS)
 
 
@@ -27,7 +27,7 @@ ONNX = {name: row for name, row in OPS.items() if _known(name)}
 
 
 def _activation(op_type: str):
-    """x W1 -> act -> times 2: nothing but the activation's backward reads its input or output."""
+    """x W1 -> act -> times 2: only the activation's backward reads its input or output."""
     net = Net(64)
     x = net.add("MatMul", ["x", net.weight("w1", 64, 128)], "in")
     y = net.add(op_type, [x], "act")
@@ -41,7 +41,7 @@ def test_what_an_activation_with_a_bounded_slope_reads_is_packed(op_type):
     row = ONNX[op_type]
     train = graphs(_activation(op_type), loss="mse", saved="int8").train
     packs = [node for node in train.nodes if node.op in (PACK.name, PACK_SIDES.name)]
-    masked = any(node.op == "relu_mask" for node in train.nodes)  # a bit an element is less
+    masked = any(node.op == "relu_mask" for node in train.nodes)  # one bit per element is smaller
     assert bool(packs) == (row.bounded and not masked)
     kinks = row.kinks(row.a[1], row.b[1])
     for node in packs:

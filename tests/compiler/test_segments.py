@@ -1,4 +1,4 @@
-"""Recurrences in segments of time: what is cut, the same gradients, the same bits in every plan."""
+"""Recurrences in segments: which are cut, equal gradients, the same bits in every plan."""
 
 from collections import Counter
 
@@ -29,7 +29,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 class Sequences(Net):
-    """Nets over [batch, T, F]; what recurrences read and make has time first."""
+    """Nets over [batch, T, F]; recurrences use time-first layout."""
 
     def ints(self, name: str, *values: int, dtype=np.int64) -> str:
         self.constants[name] = np.array(values, dtype)
@@ -46,7 +46,7 @@ class Sequences(Net):
         return name
 
     def states(self, y: str, size: int = N) -> str:
-        """[T, d, B, N] -> [T, B, d * N]."""
+        """Reshape [T, d, B, N] -> [T, B, d * N]."""
         turned = self.add("Transpose", [y], f"{y}.turned", perm=[0, 2, 1, 3])
         shape = self.ints(f"{y}.shape", T, -1, size)
         return self.add("Reshape", [turned, shape], f"{y}.states")
@@ -60,7 +60,7 @@ class Sequences(Net):
 
 
 def every_step():
-    """Two layers with dropout between, head on every step."""
+    """Two layers with dropout between them, a head on every step."""
     net = Sequences(T, F)
     net.constants |= {"ratio": np.float32(0.4), "training": np.array(True)}
     x = net.states(net.cell("LSTM", net.turned("x", "by_time"), "a"))
@@ -72,7 +72,7 @@ def every_step():
 
 
 def last_step():
-    """Classification from the last of all states."""
+    """Classification from the last element of Y."""
     net = Sequences(T, F)
     x = net.states(net.cell("GRU", net.turned("x", "by_time"), "a", linear_before_reset=1))
     x = net.add("Gather", [x, net.ints("last", -1)], "picked", axis=0)
@@ -82,7 +82,7 @@ def last_step():
 
 
 def last_state():
-    """Classification from Y_h, and a first state that is trained."""
+    """Classification from Y_h, with a trained initial state."""
     net = Sequences(T, F)
     net.weight("h0", 1, B, N)
     net.cell("RNN", net.turned("x", "by_time"), "a", more=("", "h0"), made=2)
@@ -92,7 +92,7 @@ def last_state():
 
 
 def lengths():
-    """Rows of several lengths, first states, peepholes."""
+    """Rows of different lengths, initial states, peepholes."""
     net = Sequences(T, F)
     net.ints("lens", 70, 9, 41, dtype=np.int32)
     for name in ("h0", "c0"):
@@ -105,7 +105,7 @@ def lengths():
 
 
 def reverse():
-    """Against time, on every step."""
+    """A reversed recurrence, a head on every step."""
     net = Sequences(T, F)
     x = net.states(net.cell("GRU", net.turned("x", "by_time"), "a", direction="reverse"))
     net.linear(net.turned(x, "by_batch"), N)
@@ -113,7 +113,7 @@ def reverse():
 
 
 def two_ways():
-    """A bidirectional layer, which stays whole, under one that is cut."""
+    """A bidirectional layer, which stays whole, below one that is cut."""
     net = Sequences(T, F)
     x = net.cell("LSTM", net.turned("x", "by_time"), "a", direction="bidirectional")
     x = net.states(net.cell("LSTM", net.states(x, 2 * N), "b", 2 * N))
@@ -122,7 +122,7 @@ def two_ways():
 
 
 def rich():
-    """Positions, normalisation, a residual, rows in one dimension, an order turned round."""
+    """Positions, normalisation, a residual, flattened rows, switched axis order."""
     net = Sequences(T, F)
     x = net.add("Add", ["x", net.weight("positions", T, F)], "placed")
     x = net.states(net.cell("RNN", net.turned(x, "by_time"), "a", activations=["Relu"]))
@@ -139,7 +139,7 @@ def rich():
 
 
 def pooled():
-    """A mean over time, and time turned round: both need all of it."""
+    """A mean over time, and reversed time: both need all steps."""
     net = Sequences(T, F)
     x = net.states(net.cell("GRU", net.turned("x", "by_time"), "a"))
     ends = [net.ints("start", -1), net.ints("stop", -(T + 1)), net.ints("zero", 0)]
@@ -149,7 +149,7 @@ def pooled():
     return net.model("logits")
 
 
-# net -> (recurrent nodes, losses): segments of 4 steps are 18
+# net -> (recurrent nodes, losses); 18 segments of 4 steps
 NETS = {
     every_step: (36, 18),
     last_step: (18, 1),
@@ -163,7 +163,7 @@ NETS = {
 
 
 def batch(model, length: int = T):
-    """Inputs and targets."""
+    """Draw inputs and targets."""
     rng = np.random.default_rng(0)
     steps = build_graphs(Compilation(model, make_options(minibatch=B)), B).shape[:-1]
     x = rng.standard_normal((B, length, F)).astype(np.float32)
@@ -188,7 +188,7 @@ def test_segments_leave_the_gradients_as_they_are(net):
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
     assert found[1].keys() == expected[1].keys()
     for name, gradient in expected[1].items():
-        # Sums in another order, of 210 terms at most.
+        # Sums of up to 210 terms in another order.
         np.testing.assert_allclose(
             found[1][name], gradient, rtol=1e-4, atol=1e-5 * np.abs(gradient).max(), err_msg=name
         )
@@ -215,7 +215,7 @@ def test_segments_make_the_same_bits_over_long_sequences(steps, every):
 
 
 def bits(model, options, plans) -> set[bytes]:
-    """Loss and gradients of each plan."""
+    """Return the distinct bits of loss and gradients over the plans."""
     rng, found = np.random.default_rng(0), set()
     shape = build_graphs(Compilation(model, options), options.minibatch).shape
     x = rng.standard_normal((*shape[:1], plans[0].candidate.train.graph.values["x"].shape[1], F))
@@ -257,7 +257,8 @@ def test_described_says_what_is_cut_and_what_is_whole(net, segments, words):
 
 
 def test_segments_take_memory_that_grows_with_the_root_of_time():
-    """Least bytes beside model memory at most one more forward, of 64 and of 256 steps."""
+    """Compares the least memory at 64 and 256 steps, with at most one extra forward pass and not
+    counting persistent memory and inputs."""
     least = []
     for length in (64, 256):
         net = Sequences(length, F)
@@ -266,13 +267,13 @@ def test_segments_take_memory_that_grows_with_the_root_of_time():
         net.linear(net.turned(x, "by_batch"), N)
         options = make_options(minibatch=32, microbatch=32, max_extra_forward=1.0)
         plan = find_frontier(Compilation(net.model("logits"), options))[0]
-        inputs = 32 * length * (F + 1) * 4  # and targets
+        inputs = 32 * length * (F + 1) * 4  # + 1 for targets
         least.append(plan.arena_nbytes - plan.candidate.persistent_nbytes - inputs)
     assert least[1] < 2.5 * least[0]
 
 
 def test_truncation_passes_no_gradient_beyond_its_steps():
-    """Its gradients are those of windows trained one after the other on fixed first states."""
+    """Truncated gradients equal those of windows trained in sequence from fixed initial states."""
     model = every_step().without_dropout()
     inputs, target = batch(model)
     whole, cut, never = (
@@ -285,7 +286,7 @@ def test_truncation_passes_no_gradient_beyond_its_steps():
 
 
 def first_state():
-    """A first state that is trained, which the first window alone reads."""
+    """A trained initial state, read by the first window only."""
     net = Sequences(T, F)
     net.weight("h0", 1, B, N)
     x = net.states(net.cell("RNN", net.turned("x", "by_time"), "a", more=("", "h0")))
@@ -294,7 +295,7 @@ def first_state():
 
 
 def test_fused_updates_wait_for_the_losses_of_all_windows(tmp_path):
-    """The last of them tells how many targets there are."""
+    """The number of targets is known only after the last window."""
     given = {"minibatch": B, "microbatch": B, "bptt": 10, "optimizer": et.SGD(lr=0.1)}
     model, states = first_state(), []
     graph = build_graphs(Compilation(model, make_options(fused_update=True, **given)), B).train
@@ -386,7 +387,7 @@ def test_segments_are_never_more_than_a_graph_can_be_planned_with(steps):
 
 @pytest.mark.parametrize("bias", [(), ("bias",)])
 def test_a_product_with_time_in_its_columns_is_cut_unless_it_has_a_bias(bias):
-    """The bias runs along the columns: segments would need parts of it."""
+    """The bias runs along the columns, so each segment would need a part of it."""
     shapes = {"a": (3, 5), "b": (5, 8), "bias": (8,), "y": (3, 8)}
     values = {name: Value(name, shape, "f32", "activation") for name, shape in shapes.items()}
     node = Node("product", "matmul", ("a", "b", *bias), ("y",))

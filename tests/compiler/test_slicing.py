@@ -1,4 +1,4 @@
-"""Wide maps of a frozen forward in slices of channels: the same numbers, fewer bytes."""
+"""Wide maps of a frozen forward pass in channel slices: the same numbers in fewer bytes."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def _ops(graph) -> list[str]:
 
 
 def _trained(model, precision: str, freeze_bn: bool):
-    """(everything a microbatch leaves, predictions, arena bytes)."""
+    """Return (all results of a microbatch, predictions included, arena bytes)."""
     rng = np.random.default_rng(1)
     x = {"x": rng.standard_normal((3, 4, 9, 9)).astype(np.float32)}
     target = np.array([0, 2, 1])
@@ -68,8 +68,8 @@ def test_slices_leave_the_numbers_of_the_whole(monkeypatch, channels, stride, pr
     whole, whole_nbytes = _trained(model, precision, held)
     assert cut.keys() == whole.keys() and cut_nbytes < whole_nbytes
     for name, array in whole.items():
-        # Few output channels may take another variant of the convolution, which sums in another
-        # order: roundings of fp32, and of fp16 where a map is stored.
+        # With few output channels another variant of the convolution may run, which sums in another
+        # order: fp32 rounding errors, or fp16 ones if a map is stored.
         tolerance = 1e-5 if precision == "fp32" else 2e-3
         np.testing.assert_allclose(cut[name], array, tolerance, tolerance, err_msg=name)
 
@@ -97,7 +97,7 @@ def test_a_map_that_others_need_whole_is_left_whole(model):
 
 
 def test_a_map_that_does_not_set_the_peak_is_left_whole():
-    net = Net(64, 12, 12)  # the input outweighs everything behind it
+    net = Net(64, 12, 12)  # the input is larger than everything after it
     x = net.conv("x", "stem", 2, 64)
     wide = net.norm(net.conv(x, "expand", 16, 2, 1), "norm1", 16)
     weight = net.weight("depthwise.w", 16, 1, 3, 3)

@@ -1,4 +1,4 @@
-"""Which weights become sparse, what the graph, the account and the gradients look like then."""
+"""Which weights become sparse, and the resulting graph, memory account and gradients."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ BATCH = 4
 
 
 def make_model() -> Model:
-    """Stem, a strided, a grouped and a tied convolution with norms, depthwise, 1x1, a head."""
+    """Stem; strided, grouped and tied convolutions with norms; depthwise; 1x1; a head."""
     net = Net(3, 9, 9)
     x = net.conv("x", "stem", 8, 3)
     x = net.add("Relu", [net.norm(x, "n0", 8)], "r0")
@@ -68,7 +68,7 @@ def linear() -> Model:
 
 
 def make_language_model() -> Model:
-    """Two embeddings, one of them tied to the classifier, and a linear layer between."""
+    """Two embeddings, one tied to the classifier, and a linear layer between them."""
     net = Net(6, dtype=TensorProto.INT32)
     net.add("Gather", [net.weight("table.w", 30, 40), "x"], "rows")
     net.add("Gather", [net.weight("tied.w", 30, 20), "x"], "own")
@@ -103,7 +103,7 @@ def _data(model: Model):
 
 
 def _densified(model: Model, **options) -> tuple[Model, dict[str, np.ndarray]]:
-    """The model whose weights are zero where the sparse one has none, and the masks."""
+    """Return the model with its dropped weights set to zero, and the masks."""
     graphs = build_graphs(Compilation(model, _options(**options)), BATCH)
     ones = dict(graphs.arrays) | {POOL: np.ones_like(graphs.arrays[POOL])}
     weights = {layer.name: csr.dense(layer, graphs.arrays) for layer in graphs.layers}
@@ -210,7 +210,7 @@ def test_batch_norms_are_applied_inside_sparse_convolutions(model):
 
 
 def _close(found: np.ndarray, expected: np.ndarray, scale: float, tolerance: float) -> None:
-    """Relative L2; a bias before a batch-norm has no gradient, only roundings of its terms."""
+    """Compare relative L2; a bias before a batch-norm has no gradient, only rounding errors."""
     distance = float(np.linalg.norm(found - expected))
     assert distance < tolerance * max(float(np.linalg.norm(expected)), 1e-2 * scale)
 
@@ -244,7 +244,7 @@ def test_account_counts_indices_and_one_slot_for_each_nonzero(model):
     dense = et.plan(model, precision="fp16", **options | {"density": 1.0})["by_kind"]
     graphs = build_graphs(Compilation(model, _options()), BATCH)
     saved = sum(layer.size - layer.share for layer in graphs.layers)
-    # Two bytes for each weight that is gone, but for rounding to 64 bytes and to lines of slots.
+    # Two bytes for each dropped weight, up to rounding to 64 bytes and to lines of slots.
     assert dense["optimizer"] - kinds["optimizer"] == pytest.approx(2 * saved, abs=64 * 5)
     pointers = sum(4 * (layer.groups + 1) for layer in graphs.layers)
     nonzeros = sum(layer.share for layer in graphs.layers)

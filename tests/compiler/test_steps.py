@@ -1,4 +1,4 @@
-"""Steps of a tape as the planner sees them: what each must follow."""
+"""Steps of a tape as the planner sees them: which steps each must follow."""
 
 from edgetrain.compiler.tapes.steps import TapeProblem, tape_problem
 from edgetrain.ir import Builder
@@ -13,7 +13,7 @@ def _copy(builder: Builder, source: str, out: str, acc: int = 0) -> None:
 
 
 def _problem(build) -> tuple[TapeProblem, dict[str, int]]:
-    """The problem of a graph over an input x and a weight w, and its steps' numbers by name."""
+    """Build the problem of a graph over input x and weight w; return it and step -> number."""
     builder = Builder()
     x = builder.value("x", (SIZE,), role="input")
     builder.value("w", (SIZE,), role="parameter")
@@ -40,8 +40,8 @@ def test_readers_of_a_partial_sum_stand_between_the_updates_around_it() -> None:
     after = {name: set(tape.problem.steps[k].after) for name, k in at.items()}
     first, one, two = at["x>s"], at["w>s1"], at["w>s2"]
     assert after["w>s1"] >= {first}
-    assert after["s1>r"] == {one}  # not after the first write alone
-    assert after["w>s2"] >= {first, one, at["s1>r"]}  # nor may the sum go on before it was read
+    assert after["s1>r"] == {one}  # not only after the first write
+    assert after["w>s2"] >= {first, one, at["s1>r"]}  # the sum must not continue before it is read
     assert after["s2>q"] == {two}
     steps = tape.problem.steps
     assert steps[one].updates == steps[two].updates == steps[first].writes

@@ -1,4 +1,4 @@
-"""Gradients of embeddings by touched rows: the same training, in fewer bytes."""
+"""Embedding gradients by touched rows: the same training in fewer bytes."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ ROWS = {"allow": ("rows",)}
 
 
 class Sentences(nn.Module):
-    """Two sentences, read through one table and one each, -> classes."""
+    """Classify two sentences; both are read through one table, the second through another too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_a_discarded_minibatch_leaves_nothing(path: Path) -> None:
 
     def filler(indices):
         calls.append(1)
-        return len(calls) < 2  # the second microbatch is not there
+        return len(calls) < 2  # the second microbatch is missing
 
     assert session.minibatch(8, filler) is None
     held = [slot.name for slot in program.persistent if slot.role == "accumulator"]

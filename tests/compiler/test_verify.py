@@ -1,4 +1,4 @@
-"""The grammar of graphs: every way to break it is named."""
+"""The grammar of graphs: every violation is reported by name."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Planning where the compiled loops are kept: nothing is compiled, and nothing that compiles."""
+"""Planning with cached loops compiles nothing and imports no compiler."""
 
 import json
 import subprocess
@@ -26,6 +26,6 @@ def planned() -> list:
 
 
 def test_a_warm_plan_imports_no_compiler_and_starts_none():
-    planned()  # whatever was not kept is now
+    planned()  # fills the cache
     arena_nbytes, compilers, started = planned()
     assert arena_nbytes > 0 and compilers == [] and started == 0

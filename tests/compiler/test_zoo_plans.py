@@ -1,4 +1,4 @@
-"""What planning says of every net of the zoo holds for it."""
+"""What planning reports about every net of the zoo is true."""
 
 import re
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ MINIBATCH = 8
 
 @pytest.fixture(scope="module", params=ZOO)
 def zoo_model(request: pytest.FixtureRequest):
-    """(net of the zoo, its model)"""
+    """Return (zoo entry, its model)."""
     return ZOO[request.param], et.load_onnx(zoo_file(request.param))
 
 
@@ -33,7 +33,7 @@ def options_of(entry, **more):
 
 
 def advised(words: str) -> list[dict]:
-    """Options that a sentence such as `Try --allow attention or --precision fp16.` names."""
+    """Parse the options named in advice such as `Try --allow attention or --precision fp16.`"""
     known = {"allow": lambda text: (text,), "density": float}
     found = re.findall(r"--(allow|precision|model-memory|density) ([a-z0-9.]+[a-z0-9])", words)
     return [{n.replace("-", "_"): known.get(n, str)(text)} for n, text in found]
@@ -42,9 +42,9 @@ def advised(words: str) -> list[dict]:
 def test_what_a_small_budget_proposes_can_be_built(zoo_model: tuple) -> None:
     entry, model = zoo_model
     taken: dict = {}
-    for _ in range(4):  # one piece of advice is taken, then the next is asked for
+    for _ in range(4):  # take the first advice, then ask again
         options = options_of(entry, **taken)
-        # So large that whatever can be built helps.
+        # Large enough that every possible option helps.
         about = SimpleNamespace(microbatch=MINIBATCH)
         smallest = SimpleNamespace(candidate=about, arena_nbytes=2**40)
         words = frontier._advice(Compilation(model, options), cast(Plan, smallest))

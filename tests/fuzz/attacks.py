@@ -29,7 +29,7 @@ tape that was changed."""
 
 @dataclass
 class Attack:
-    """What became of one."""
+    """Results of one attack."""
 
     name: str
     nets: int = 0
@@ -47,7 +47,7 @@ class Attack:
 
 
 def attacks(mutants: int, seed: int) -> Iterator[Attack]:
-    """Each attack when it is through."""
+    """Run every attack; yield the results of each."""
     start, found = time.monotonic(), Attack("Programs changed")
     for _, one in programs.fuzz(mutants, seed):
         found.nets, found.tried = found.nets + 1, found.tried + one.tried
@@ -72,7 +72,7 @@ def attacks(mutants: int, seed: int) -> Iterator[Attack]:
 
 
 def main() -> int:
-    """Print the table and write it; status 1 where something went wrong."""
+    """Print the table and write it; return 1 if anything went wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)

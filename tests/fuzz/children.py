@@ -1,6 +1,6 @@
-"""Run something in a forked child and say how it ended: what every fuzzer here is built on.
+"""Runs a callable in a forked child and reports how it ended; all fuzzers here use this.
 
-A crash, a hang or a wild allocation then costs one child and is reported as a fault of one case.
+A crash, hang or huge allocation ends one child only, and counts as a fault of one case.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from edgetrain.errors import EdgetrainError
 CPU_SECONDS = 10.0
 GROWN_NBYTES = 2**29
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-_SHOWN = 2000  # bytes of output and characters of a message that are kept
+_SHOWN = 2000  # bytes of output, and characters of a message, that are kept
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Ended:
 
     Attributes:
       how: "returned", "refused" (an EdgetrainError), "raised" (another exception), "signal",
-        "hung" (killed after its wall time) or "exited" (without a word).
-      detail: of the exception "Type: message", of a signal its name, else "".
+        "hung" (killed by the wall-clock limit) or "exited" (without a report).
+      detail: "Type: message" of an exception, the name of a signal, else "".
       value: what the callable returned, through JSON.
       cpu_seconds: user and system time of the child.
-      grown_nbytes: how far its peak of resident memory lies above what it was forked with.
-      output: the last of what it wrote to stdout and stderr.
+      grown_nbytes: growth of peak resident memory since the fork.
+      output: the end of its stdout and stderr.
     """
 
     how: str
@@ -53,12 +53,13 @@ class Ended:
 def run(
     call: Callable[[], Any], *, cpu_seconds: float = CPU_SECONDS, wall_seconds: float = 0.0
 ) -> Ended:
-    """Call `call` in a forked child and wait for its end.
+    """Run `call` in a forked child and wait until it ends.
 
     Args:
-      call: takes nothing, returns what JSON can hold.
-      cpu_seconds: the child gets SIGXCPU one or two seconds after these.
-      wall_seconds: then it is killed; 0: many times `cpu_seconds`, as tests share processors.
+      call: takes no arguments, returns a JSON value.
+      cpu_seconds: CPU limit; the child gets SIGXCPU one or two seconds later.
+      wall_seconds: wall-clock limit, then the child is killed; 0: many times `cpu_seconds`, since
+        tests share processors.
     """
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as output:
@@ -82,10 +83,10 @@ def run(
 def fault(
     ended: Ended, *, cpu_seconds: float = CPU_SECONDS, grown_nbytes: int = GROWN_NBYTES
 ) -> str:
-    """What is wrong with the way a child ended, in a line; "" where nothing is.
+    """Return what is wrong with the way a child ended, in one line, or "".
 
-    Right is: it returned or was refused in one line, said neither "Traceback" nor "unexpected",
-    and kept to its limits.
+    A child must return or be refused in one line, print neither "Traceback" nor "unexpected", and
+    stay within its limits.
     """
     told = f"{ended.how} {ended.detail}".strip()
     if ended.how not in ("returned", "refused"):
@@ -103,7 +104,7 @@ def fault(
 
 
 def _child(call: Callable[[], Any], writing: int, output: int, cpu_seconds: float) -> None:
-    """Never returns; the first line of the report is written before anything can go wrong."""
+    """Run `call` and exit. The first line of the report is written before anything can fail."""
     try:
         _put(writing, {"start_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024})
         faulthandler.disable()
@@ -129,7 +130,7 @@ def _called(call: Callable[[], Any]) -> dict[str, Any]:
         return {"how": "returned", "detail": "", "value": call()}
     except EdgetrainError as error:
         return {"how": "refused", "detail": f"{type(error).__name__}: {error}"[:_SHOWN]}
-    except BaseException as error:  # SystemExit too: nobody may leave
+    except BaseException as error:  # SystemExit too: the child must not return
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
         return {"how": "raised", "detail": text[:_SHOWN]}
@@ -142,7 +143,7 @@ def _put(writing: int, part: dict[str, Any]) -> None:
 
 
 def _gather(reading: int, pid: int, wall_seconds: float) -> tuple[dict[str, Any], bool]:
-    """What the child reports until it ends, and whether it had to be killed."""
+    """Read the child's report until it ends; return it and whether the child had to be killed."""
     data, hung, end = b"", False, time.monotonic() + wall_seconds
     while True:
         left = end - time.monotonic()
@@ -157,7 +158,7 @@ def _gather(reading: int, pid: int, wall_seconds: float) -> tuple[dict[str, Any]
     os.close(reading)
     report: dict[str, Any] = {}
     for line in data.splitlines():
-        with contextlib.suppress(ValueError):  # a line that its writer did not finish
+        with contextlib.suppress(ValueError):  # an incomplete line
             report |= json.loads(line)
     return report, hung
 

@@ -1,6 +1,6 @@
-"""Hostile data files of every format: valid ones, damaged at random or by somebody who knows them.
+"""Hostile data files of every format: valid files, damaged at random or in format-specific ways.
 
-`write_hostile(folder, seed)` is a function of the seed; it returns the specification of the data.
+`write_hostile(folder, seed)` depends on the seed only; it returns the data specification.
 """
 
 import gzip
@@ -104,7 +104,7 @@ FORMATS = [_npz, _npz_compressed, _npy, _csv, _folders, _mnist, _mnist_gz, _cifa
 
 
 def write_hostile(folder: Path, seed: int) -> str:
-    """Write valid data, then harm one of its files once or several times."""
+    """Write valid data, then damage one of its files once or several times."""
     rng = random.Random(seed)
     x, y = w.samples(N, SHAPE, seed=seed)
     spec = FORMATS[seed % len(FORMATS)](folder, x, np.roll(y, seed))
@@ -140,7 +140,7 @@ def _harm_bytes(path: Path, rng: random.Random) -> None:
 
 
 def _harm_place(path: Path, rng: random.Random) -> None:
-    """Something else of the same name."""
+    """Replace the file with something else of the same name, or remove it."""
     data = path.read_bytes()
     path.unlink()
     kind = rng.randrange(7)
@@ -157,11 +157,11 @@ def _harm_place(path: Path, rng: random.Random) -> None:
         os.truncate(path, rng.choice([2**31, 2**36, 2**40]))
     elif kind == 5:
         path.write_bytes(bytes(len(data)))
-    # else: it is gone
+    # else: leave it removed
 
 
 def _npy_bytes(rng: random.Random) -> bytes:
-    """An array whose head lies, or does not."""
+    """Return an array file whose header may be wrong."""
     descr, shape = rng.choice(_DESCR), rng.choice(_SHAPES)
     order = rng.choice(["True", "False", "1", "None"])
     head = f"{{'descr': {descr!r}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
@@ -185,7 +185,7 @@ def _harm_npy(path: Path, rng: random.Random) -> None:
 
 
 def _sparse_npy(path: Path, rng: random.Random) -> None:
-    """A file as large as its head says, which takes no room: many samples, or large ones."""
+    """Write a sparse file of the size its header claims: many samples, or large ones."""
     n, item = rng.choice([(N, 2**32), (2**38, 1), (2**34, 16)])
     descr, order = rng.choice(["|u1", "|i1"]), rng.choice([True, False])
     buffer = io.BytesIO()
@@ -197,7 +197,7 @@ def _sparse_npy(path: Path, rng: random.Random) -> None:
 
 
 def _harm_zip(path: Path, rng: random.Random) -> None:
-    """Rewrite the archive, so that its checksums are right."""
+    """Rewrite the archive with valid checksums."""
     with zipfile.ZipFile(path) as archive:
         members = [(info.filename, archive.read(info)) for info in archive.infolist()]
     methods = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
@@ -227,7 +227,7 @@ def _harm_zip(path: Path, rng: random.Random) -> None:
     elif kind == 5:
         members[at] = (members[at][0], members[at][1][: rng.randrange(len(members[at][1]))])
     with warnings.catch_warnings(), zipfile.ZipFile(path, "w", method) as archive:
-        warnings.simplefilter("ignore")  # of two members of one name
+        warnings.simplefilter("ignore")  # for duplicate member names
         for name, data in members:
             archive.writestr(zipfile.ZipInfo(name), data, method)
     if kind == 6:
@@ -235,7 +235,7 @@ def _harm_zip(path: Path, rng: random.Random) -> None:
         at = data.rfind(b"PK\x01\x02")
         place = at + rng.choice(
             [8, 10, 16, 20, 24, 28, 42]
-        )  # flags, method, checksum, sizes, place
+        )  # flags, method, checksum, sizes, offset
         data[place : place + 2] = struct.pack("<H", rng.choice(_STRANGE) % 2**16)
         path.write_bytes(data)
 
@@ -267,7 +267,7 @@ def _idx_bytes(rng: random.Random) -> bytes:
 
 
 def _harm_idx(path: Path, rng: random.Random) -> None:
-    """Of an idx file or of CIFAR-10's records."""
+    """Damage an idx file or CIFAR-10's records."""
     if path.suffix == ".bin":
         data = bytearray(path.read_bytes())
         data[rng.randrange(4) * 3073] = rng.choice([9, 10, 255])

@@ -1,6 +1,6 @@
-"""Hostile data as people keep it: folders of pictures and sounds, words as labels, weights.
+"""Hostile data in users' formats: folders of pictures and sounds, text labels, sample weights.
 
-`write_hostile(folder, seed)` is a function of the seed, as in data_files.
+`write_hostile(folder, seed)` depends on the seed only, as in data_files.
 """
 
 import io
@@ -84,10 +84,10 @@ KINDS = [_pictures, _sounds, _pictures, _sounds, _words_csv, _words_npz]
 
 
 def write_hostile(folder: Path, seed: int) -> tuple[str, list[str]]:
-    """Write valid data, then harm one of its files or folders.
+    """Write valid data, then damage one of its files or folders.
 
     Returns:
-      The specification, and options of `train`.
+      The data specification, and options for `train`.
     """
     rng = random.Random(seed)
     make = KINDS[seed % len(KINDS)]
@@ -106,7 +106,7 @@ def write_hostile(folder: Path, seed: int) -> tuple[str, list[str]]:
 
 
 def _harm_place(path: Path, rng: random.Random) -> None:
-    """Something else in the place of a file or of its folder."""
+    """Replace, rename, remove or lock a file or its folder."""
     place, kind = path.parent, rng.randrange(9)
     if kind in (0, 1):
         name = os.fsencode(place.parent) + b"/" + rng.choice(_NAMES)
@@ -126,7 +126,7 @@ def _harm_place(path: Path, rng: random.Random) -> None:
             path.symlink_to(rng.choice(["/dev/zero", "/dev/random", "/nowhere", path.name, "/"]))
         elif kind == 7:
             here = os.getcwd()
-            os.chdir(place)  # names of sockets are short
+            os.chdir(place)  # socket paths must be short
             with socket.socket(socket.AF_UNIX) as made:
                 made.bind(path.name)
             os.chdir(here)
@@ -145,7 +145,7 @@ def _png(width: int, height: int, depth: int, colour: int, pixels: bytes) -> byt
 
 
 def _progressive(scans: int) -> bytes:
-    """A jpeg whose last scan comes again and again."""
+    """Return a jpeg that repeats its last scan."""
     out = io.BytesIO()
     Image.new("RGB", (4000, 4000)).save(out, "JPEG", progressive=True)
     data = out.getvalue()
@@ -180,7 +180,7 @@ def _harm_picture(path: Path, rng: random.Random) -> None:
 
 
 def _tiff(rng: random.Random) -> bytes:
-    """Of a mode that is no picture of 8 bits."""
+    """Return a TIFF in a mode other than 8-bit grey or RGB."""
     out = io.BytesIO()
     mode = rng.choice(["F", "I", "I;16", "CMYK", "LAB"])
     kinds = {"F": np.float32, "I": np.int32, "I;16": np.uint16}
@@ -194,7 +194,7 @@ def _tiff(rng: random.Random) -> bytes:
 
 
 def _wav(fields: dict[str, int], data: bytes, before: bytes = b"", claimed: int = -1) -> bytes:
-    """A file of these fields, whatever they say."""
+    """Return a WAV file with these fields, valid or not."""
     usual = {"kind": 1, "channels": 1, "rate": 8000, "bits": 16} | fields
     form = struct.pack(
         "<HHIIHH", usual["kind"], usual["channels"], usual["rate"], 0, 0, usual["bits"]
@@ -228,7 +228,7 @@ def _harm_wav(path: Path, rng: random.Random) -> None:
     ]
     path.write_bytes(rng.choice(makes)())
     if rng.random() < 0.1:
-        os.truncate(path, rng.choice([2**31, 2**36]))  # takes no room
+        os.truncate(path, rng.choice([2**31, 2**36]))  # sparse, takes no space
 
 
 def _harm_words(path: Path, rng: random.Random) -> None:
@@ -248,7 +248,7 @@ def _harm_arrays(path: Path, rng: random.Random) -> None:
     if key[0] == "y":
         words = arrays[key].astype("<U300")
         words[rng.randrange(N)] = rng.choice(_LABELS)
-        if rng.random() < 0.3:  # no character at all
+        if rng.random() < 0.3:  # not a Unicode character
             words.view(np.uint32).reshape(N, -1)[rng.randrange(N), 0] = rng.choice([2**31, 0xD800])
         arrays[key] = words
     elif key[0] == "w":

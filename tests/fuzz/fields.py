@@ -1,4 +1,4 @@
-"""Mutants of containers: their JSON, their tensors and their headers, all checksums repaired."""
+"""Mutants of containers: changed JSON, tensors or headers, with all checksums repaired."""
 
 import copy
 import hashlib
@@ -12,7 +12,7 @@ import numpy as np
 
 from edgetrain.program.container import read_container, write_container
 
-_RAW = "@raw@"  # starts a text that is written as it is, without quotes
+_RAW = "@raw@"  # prefix of text that is written verbatim, without quotes
 STRANGE: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 64, 0.5, -0.5, -0.0, 1e308, 5e-324, 2**31, 2**53 + 1,
     2**62, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 10**400, "", "x", "1", "ctl", "f16", "f99",
@@ -43,7 +43,7 @@ def _holder(fields: Any, place: tuple) -> Any:
 
 
 def _neighbour(value: Any, draw: random.Random) -> Any:
-    """A value of the same kind near by, or as far away as it goes."""
+    """Return a value of the same kind, slightly or extremely different."""
     if isinstance(value, bool) or value is None:
         return draw.choice([not value, 1, "true"])
     if isinstance(value, int | float):
@@ -57,13 +57,13 @@ def _neighbour(value: Any, draw: random.Random) -> Any:
 
 
 def mutate_fields(fields: Any, draw: random.Random) -> str:
-    """JSON text of `fields` with one to three changes."""
+    """Return the JSON text of `fields` with one to three changes."""
     fields = copy.deepcopy(fields)
     for _ in range(draw.choice([1, 1, 1, 2, 3])):
         places = _places(fields)
         if not places:
             break
-        # an even choice among depths first: most fields are those of a few long lists
+        # choose a depth first: otherwise most changes would hit a few long lists
         depth = draw.choice(sorted({len(place) for place in places}))
         place = draw.choice([place for place in places if len(place) == depth])
         holder, key = _holder(fields, place), place[-1]
@@ -87,7 +87,7 @@ def mutate_fields(fields: Any, draw: random.Random) -> str:
 
 
 def mutate_tensors(tensors: dict[str, np.ndarray], draw: random.Random) -> dict[str, np.ndarray]:
-    """Tensors with one of them gone, renamed, reshaped, of another dtype, or with other numbers."""
+    """Remove, rename or reshape one tensor, or change its dtype or its numbers."""
     out = dict(tensors)
     name = draw.choice(sorted(out))
     array = np.array(out.pop(name))
@@ -115,7 +115,7 @@ def mutate_tensors(tensors: dict[str, np.ndarray], draw: random.Random) -> dict[
 
 
 def mutate_header(data: bytes, draw: random.Random) -> bytes:
-    """The file with some bytes of its header changed, length and checksum right again."""
+    """Change some bytes of the file's header, then repair length and checksum."""
     length = int.from_bytes(data[:8], "little")
     header, rest = bytearray(data[8 : 8 + length]), data[8 + length :]
     start = header.index(b'"kind"')
@@ -129,7 +129,7 @@ def mutate_header(data: bytes, draw: random.Random) -> bytes:
 
 
 def sealed(header: bytes, rest: bytes) -> bytes:
-    """A container of this header whose own length and checksum are right."""
+    """Return a container with this header, with length and checksum set."""
     size = 8 + len(header) + len(rest)
     at = header.index(b'"nbytes":"') + 10
     header = header[:at] + b"%020d" % size + header[at + 20 :]
@@ -143,11 +143,11 @@ def write_mutant(
     path: Path, source: Path, kind: str, version: int, key: str, draw: random.Random,
     tensors_of: Callable[[str], bool] = lambda name: True,
 ) -> None:  # fmt: skip
-    """One mutant of the container `source` at `path`.
+    """Write one mutant of the container `source` to `path`.
 
     Args:
-      key: of the JSON text among the container's texts.
-      tensors_of: whether a tensor of this name may be changed.
+      key: name of the JSON text among the container's texts.
+      tensors_of: whether the tensor with this name may be changed.
     """
     tensors, texts = read_container(source, kind=kind, versions=range(version, version + 1))
     what = draw.random()

@@ -1,7 +1,7 @@
-"""A random graph as it grows: values of known shapes, of which later nodes pick what they read.
+"""Builds a random graph: values of known shapes, from which later nodes pick their operands.
 
-Axis 0 of every value is the batch, and no node mixes samples. Shapes are inferred by the onnx
-package, node by node.
+Axis 0 of every value is the batch, and no node mixes samples. The onnx package infers shapes,
+node by node.
 """
 
 import math
@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-BATCH = 6  # no other axis has this size often, and it has four divisors
-CLASSES = 4  # that the labels are of
-# What passes no gradient on.
+BATCH = 6  # rarely the size of another axis, and it has four divisors
+CLASSES = 4  # number of classes of the labels
+# Ops without a gradient.
 _FLAT = {
     "ArgMax", "ArgMin", "Bernoulli", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "IsInf",
     "IsNaN", "Less", "LessOrEqual", "RandomNormalLike", "RandomUniformLike", "Round", "Sign",
@@ -25,12 +25,12 @@ _LETTERS = {code: kind for kind, code in _KINDS.items()} | {TensorProto.INT32: "
 
 
 class Unfit(Exception):
-    """A step that this graph has no place for; it is passed over."""
+    """A step that does not fit this graph; it is skipped."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph; `kind`: f float, b truth value, i integer."""
+    """A tensor of the graph; `kind`: f float, b bool, i integer."""
 
     name: str
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Value:
 
 @dataclass
 class Growing:
-    """Nodes so far, and what they may read.
+    """The nodes so far, and the values that new nodes may read.
 
     Attributes:
       pool: values whose first axis is the batch.
@@ -71,16 +71,16 @@ class Growing:
         return bool(self.draw.random() < share)
 
     def size(self, most: int = 5) -> int:
-        """Of an axis; often 1."""
+        """Draw the size of an axis; often 1."""
         return 1 if self.chance(0.2) else int(self.draw.integers(1, most + 1))
 
     def axis(self, value: Value) -> int:
-        """Any but the batch's, from the front or from the back."""
+        """Draw an axis other than the batch, counted from the front or the back."""
         axis = int(self.draw.integers(1, len(value.shape)))
         return axis - len(value.shape) if self.chance(0.5) else axis
 
     def axes(self, value: Value) -> list[int]:
-        """One or more, none the batch's."""
+        """Draw one or more axes, without the batch."""
         count = int(self.draw.integers(1, len(value.shape)))
         found = sorted(self.draw.permutation(np.arange(1, len(value.shape)))[:count].tolist())
         return [a - len(value.shape) if self.chance(0.3) else a for a in found]
@@ -101,14 +101,14 @@ class Growing:
 
     @property
     def labels(self) -> Value | None:
-        """The input of classes, if the graph has one."""
+        """The input of class labels, if the graph has one."""
         return next((v for v in self.inputs if v.kind == "i"), None)
 
     def constant(self, array: Any, dtype: Any = np.int64) -> str:
         return self._keep(self.name("c"), np.array(array, dtype))
 
     def parameter(self, shape: Sequence[int], low: float | None = None) -> str:
-        """A new weight, or one of this shape that is there; above `low` where it is given."""
+        """Return a new weight or an existing one of this shape; with `low`, values are above it."""
         shape = tuple(int(size) for size in shape)
         same = [n for n in self.weights if self.arrays[n].shape == shape and low is None]
         if same and self.chance(0.3):
@@ -130,7 +130,7 @@ class Growing:
         return name
 
     def pick(self, kind: str = "f", ranks: Sequence[int] = (2, 3, 4, 5)) -> Value:
-        """A value of the pool, of one of these ranks; one is made to fit if there is none."""
+        """Pick a value of one of these ranks from the pool, or make one."""
         fit = [v for v in self.pool if v.kind == kind and len(v.shape) in ranks]
         if kind == "b" and not fit:
             x = self.pick()
@@ -140,7 +140,7 @@ class Growing:
         return self.shaped([self.size() for _ in range(self.one(ranks) - 1)])
 
     def shaped(self, shape: Sequence[int]) -> Value:
-        """A value [batch, *shape], by a product with a weight."""
+        """Make a value [batch, *shape] through a product with a weight."""
         x = self.one([v for v in self.pool if v.kind == "f"])
         flat = x if len(x.shape) == 2 else self.node("Flatten", [x.name], axis=1)
         many = math.prod(shape)
@@ -151,13 +151,13 @@ class Growing:
         return self.node("Reshape", [made.name, self.constant([-1, *shape])])
 
     def zeroed(self, value: Value) -> Value:
-        """The value with exact zeros, whole rows of them among these."""
+        """Set random elements and whole rows of the value to exactly zero."""
         mask = self.draw.random((1, *value.shape[1:])) < 0.5
         mask &= self.draw.random((1, value.shape[1], *[1] * (len(value.shape) - 2))) < 0.6
         return self.node("Mul", [value.name, self.constant(mask, np.float32)])
 
     def within(self, value: Value, domain: str) -> Value:
-        """The value brought to where an op is smooth and of moderate size."""
+        """Map the value into the domain where an op is smooth and of moderate size."""
         if domain == "any":
             return value
         op, then, number = {
@@ -175,10 +175,10 @@ class Growing:
     def several(
         self, op: str, inputs: Sequence[str], outputs: int, *, domain: str = "", **attrs: Any
     ) -> list[Value]:
-        """A node and its outputs, which join the pool where the batch is their first axis.
+        """Add a node; its outputs join the pool if their first axis is the batch.
 
         Raises:
-          Unfit: shapes that the op does not take.
+          Unfit: the op does not accept these shapes.
         """
         names = [f"{self.name()}_{k}" for k in range(outputs)]
         made = helper.make_node(op, list(inputs), names, f"n{len(self.nodes)}", domain, **attrs)

@@ -43,16 +43,16 @@ from .graph_rows import ROWS
 OPSETS = (9, 11, 13, 15, 17, 18, 20, 21, 22, 23, 24)
 PASSED, REFUSED, WRONG, CRASHED = "passed", "refused", "wrong", "crashed"
 SPLITS = tuple(k for k in range(BATCH, 0, -1) if BATCH % k == 0)
-_PLANS = 4  # of a frontier: its ends, and as many between
+_PLANS = 4  # plans tried per frontier: both ends and some between
 _KINDS = {"f": TensorProto.FLOAT, "b": TensorProto.BOOL, "i": TensorProto.INT64}
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A model and how it is trained.
+    """A model and its training options.
 
     Attributes:
-      ops: of its steps, by the step's number.
+      ops: op of each step, by step number.
     """
 
     proto: onnx.ModelProto
@@ -62,7 +62,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a graph; `reason` without names and numbers."""
+    """The result for one graph; `reason` omits names and numbers."""
 
     seed: int
     outcome: str
@@ -77,11 +77,11 @@ class Verdict:
 
 
 def make(seed: int, only: Sequence[int] | None = None, op: str = "") -> Graph:
-    """The graph of a seed.
+    """Build the graph of a seed.
 
     Args:
-      only: numbers of the steps that are kept; each draws from its own seed.
-      op: what the first step is of; any by default.
+      only: numbers of the steps to keep; each step has its own seed.
+      op: op of the first step (default: any).
     """
     draw = np.random.default_rng([seed, 7])
     rows = [ROWS[op]] if op else list(ROWS.values())
@@ -127,9 +127,9 @@ def _options(g: Growing, draw: np.random.Generator) -> dict[str, Any]:
 
 
 def _finished(g: Growing, options: dict[str, Any]) -> onnx.ModelProto:
-    """Values of the end joined to an output, a loss in the graph where the options say so."""
+    """Join final values into an output; add a loss to the graph if the options ask for it."""
     truths = [v for v in g.pool if v.kind in "bi"]
-    for value in truths[-1:]:  # what ends in no float is one
+    for value in truths[-1:]:  # cast a non-float value, so that it can reach the output
         g.node("Cast", [value.name], to=1)
     floats = [v for v in g.pool if v.kind == "f" and v not in g.inputs] or [g.shaped([3])]
     ends = dict.fromkeys([floats[-1], *(g.one(floats) for _ in range(int(g.draw.integers(3))))])
@@ -180,7 +180,7 @@ def _proto(g: Growing, outputs: Sequence[Value]) -> onnx.ModelProto:
 
 
 def _captured(g: Growing) -> set[str]:
-    """What branches read of the graph around them."""
+    """Return the outer values that branches read."""
     branches = [a.g for node in g.nodes for a in node.attribute if a.HasField("g")]
     return {name for graph in branches for node in graph.node for name in node.input}
 
@@ -188,10 +188,10 @@ def _captured(g: Growing) -> set[str]:
 def judge(
     seed: int, only: Sequence[int] | None = None, op: str = "", splits: int = len(SPLITS)
 ) -> Verdict:
-    """Make, run and compare a graph.
+    """Build, run and compare a graph.
 
     Args:
-      splits: how many microbatch sizes are tried; the graph's own is the first.
+      splits: how many microbatch sizes to try; the graph's own is the first.
     """
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -221,13 +221,13 @@ def _judged(graph: Graph, seed: int, steps: tuple[int, ...], splits: int) -> Ver
             options = {**graph.options, "microbatch": part}
             try:
                 counted, found[part] = _plans(et.load_onnx(path), options, seed)
-            except EdgetrainError:  # no such split; parity has said so of the one that was asked
+            except EdgetrainError:  # not splittable; parity reports the size asked for
                 continue
             if counted > 1:
                 detail = f"{counted} sets of bits, microbatch {part}"
                 return Verdict(seed, WRONG, "plans differ in their bits", steps, detail)
             if part != graph.options["microbatch"] and not _close(found[part], found, options):
-                report = parity(path, steps=1, seed=seed, **options)  # judges jumps and draws
+                report = parity(path, steps=1, seed=seed, **options)  # tolerates jumps and draws
                 if not report.ok:
                     return _departed(graph, report, seed, steps)
         if report.facts["forward_reference"] is None:
@@ -237,7 +237,7 @@ def _judged(graph: Graph, seed: int, steps: tuple[int, ...], splits: int) -> Ver
 
 
 def _drawn_splits(first: int, seed: int, count: int) -> list[int]:
-    """Microbatch sizes, largest first: `first`, and others drawn by the seed."""
+    """Return microbatch sizes, largest first: `first` and others drawn from the seed."""
     others = np.random.default_rng([seed, 9]).permutation([k for k in SPLITS if k != first])
     return sorted([first, *map(int, others[: count - 1])], reverse=True)
 
@@ -253,8 +253,8 @@ def _departed(graph: Graph, report: Any, seed: int, steps: tuple[int, ...]) -> V
 
 
 def _plans(model: Any, given: dict[str, Any], seed: int) -> tuple[int, dict[str, np.ndarray]]:
-    """How many different results the plans of one microbatch have; gradients of the first, and
-    the loss by the name ""."""
+    """Return how many different results the plans of one microbatch size have, and the gradients of
+    the first plan, with its loss under the name ""."""
     options = make_options(**given, seed=seed, fused_update=False)
     plans = find_frontier(Compilation(model, options))
     places = {round(k * (len(plans) - 1) / (_PLANS - 1)) for k in range(_PLANS)}
@@ -285,7 +285,7 @@ def _plans(model: Any, given: dict[str, Any], seed: int) -> tuple[int, dict[str,
 def _close(
     made: dict[str, np.ndarray], others: dict[int, dict[str, np.ndarray]], options: dict[str, Any]
 ) -> bool:
-    """Whether gradients of a split are those of the first that there was, up to roundings."""
+    """Whether the gradients equal those of the first split, up to rounding."""
     first, tolerance = next(iter(others.values())), 0.02 if "precision" in options else 1e-4
     whole = math.sqrt(sum(float(np.sum(a.astype(np.float64) ** 2)) for a in first.values()))
     errors = (np.linalg.norm((made[n] - a).astype(np.float64)) for n, a in first.items())
@@ -293,7 +293,7 @@ def _close(
 
 
 def _numbers(draw: np.random.Generator, slot: Any, is_whole: bool = False) -> np.ndarray:
-    """A minibatch of what a slot holds a microbatch of."""
+    """Draw a minibatch for a slot that holds a microbatch."""
     shape = (BATCH, *slot.shape[1:])
     if slot.dtype in ("f32", "f16") and not is_whole:
         return draw.random(shape, np.float32)
@@ -301,14 +301,14 @@ def _numbers(draw: np.random.Generator, slot: Any, is_whole: bool = False) -> np
 
 
 def _short(error: object) -> str:
-    """Without names and numbers, so that equal reasons are counted together."""
+    """Remove names and numbers, so that equal reasons are counted together."""
     text = re.sub(r"^/\S*: ", "", str(error).splitlines()[0] if str(error) else "")
     text = re.sub(r"'[^']*'", "'..'", text)
     return re.sub(r"-?\d[\d.e+-]*", "#", text)[:120]
 
 
 def shrunk(verdict: Verdict, op: str = "", rounds: int = 3) -> Verdict:
-    """The same failure with as few steps as are needed."""
+    """Reduce a failing graph to the fewest steps that fail in the same way."""
     best = verdict
     for _ in range(rounds):
         before = best
@@ -350,7 +350,7 @@ def run(
     only: Sequence[int] | None = None,
     splits: int = len(SPLITS),
 ) -> Tally:
-    """Judge graphs until there are no more, or so many CPU seconds are over; shrink failures."""
+    """Judge graphs until there are no more or `seconds` of CPU time are over; shrink failures."""
     tally, begun = Tally(), time.process_time()
     for seed in seeds:
         if time.process_time() - begun > seconds:
@@ -367,7 +367,7 @@ def run(
 
 
 def main() -> None:
-    """Print the tally; the exit status is 1 where a graph is wrong or crashes."""
+    """Print the tally; exit with status 1 if a graph is wrong or crashes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="of the first graph (default: 0)")
     parser.add_argument("--count", type=int, default=1000, help="graphs (default: 1000)")

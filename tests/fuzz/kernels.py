@@ -38,15 +38,15 @@ from .nets import ALL, BY_HAND, compiled, parts
 
 PAGE = mmap.PAGESIZE
 MOST_WORK = 10**8
-MOST_NBYTES = 2**22  # of one operand
-MOST_ALIKE = 6  # calls of one kernel and its storages in a net, of which each is strained
+MOST_NBYTES = 2**22  # per operand
+MOST_ALIKE = 6  # calls tried per net, kernel and set of storages
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A kernel with integers: 0 or -1 for references that are there or not, float bits."""
+    """A kernel call: integers, float bits, and 0 (present) or -1 (absent) for references."""
 
     kernel: Kernel
     storages: Mapping[str, str]
@@ -58,7 +58,7 @@ def _pages(nbytes: int) -> int:
 
 
 class _Guarded:
-    """Operands between untouchable pages; `end`: they end where those begin."""
+    """Operands between protected pages; with `end`, each ends right before a protected page."""
 
     def __init__(self, sizes: Mapping[str, int], end: bool) -> None:
         total = sum(_pages(n) + PAGE for n in sizes.values()) + PAGE
@@ -82,7 +82,7 @@ class _Guarded:
 
 
 def changed(values: Mapping[str, int], integers: list[str], draw: random.Random) -> dict[str, int]:
-    """`values` with one to four integers replaced."""
+    """Replace one to four integers in `values`."""
     out = dict(values)
     for name in draw.sample(integers, min(len(integers), draw.choice((1, 1, 2, 3, 4)))):
         v = out[name]
@@ -91,12 +91,12 @@ def changed(values: Mapping[str, int], integers: list[str], draw: random.Random)
             v + 1, v - 1, 2 * v, v // 2, 0, 1, 2, 3, -1, other, v + other, draw.randrange(1, 40),
             draw.randrange(1, 40), 1 << draw.randrange(40), 1_000_000, -v, v * other,
         ])  # fmt: skip
-        out[name] = max(-(2**63), min(new, 2**63 - 1))  # a word of a tape
+        out[name] = max(-(2**63), min(new, 2**63 - 1))  # limits of a tape word
     return out
 
 
 def _layer(values: Mapping[str, int]) -> csr.Layer | None:
-    """The layer that a kernel with a pattern works on."""
+    """Return the layer of a kernel with a sparse pattern."""
     if "c" in values:
         shape = (values["k"], values["c"] // values["g"], values["kh"], values["kw"])
     elif "rows" in values:
@@ -108,7 +108,7 @@ def _layer(values: Mapping[str, int]) -> csr.Layer | None:
 
 
 def fill(call: Call, memory: _Guarded, sizes: Mapping[str, int], draw: random.Random) -> bool:
-    """Contents of the operands; False where no pattern fits the integers."""
+    """Fill the operands; return False if no pattern fits the integers."""
     rng = np.random.default_rng(draw.getrandbits(32))
     for operand in call.kernel.spec.operands:
         name = operand.name
@@ -146,7 +146,7 @@ def fill(call: Call, memory: _Guarded, sizes: Mapping[str, int], draw: random.Ra
         )
         at = memory.at["pointers"]
         memory.bytes[at : at + 4 * pointers.size] = pointers.view(np.uint8)
-    elif "pointers" in sizes:  # a layer's slots of the pool, which loading a Program has proved
+    elif "pointers" in sizes:  # slots of the pool, proved when a Program is loaded
         starts = np.sort(rng.integers(0, values["slots"] + 1, values["groups"] + 1))
         at = memory.at["pointers"]
         memory.bytes[at : at + 4 * starts.size] = starts.astype(np.int32).view(np.uint8)
@@ -154,7 +154,7 @@ def fill(call: Call, memory: _Guarded, sizes: Mapping[str, int], draw: random.Ra
 
 
 def proved(call: Call, threads: int) -> dict[str, int] | None:
-    """Bytes of each reference and of scratch, or None where the checker refuses the integers."""
+    """Return the bytes of each reference and of scratch, or None if the checker refuses."""
     lanes = jit.host().lanes
     spec = call.kernel.spec
     try:
@@ -168,7 +168,7 @@ def proved(call: Call, threads: int) -> dict[str, int] | None:
 
 
 def extents(call: Call, threads: int) -> dict[str, int] | None:
-    """As `proved`; None too where the call is larger than what is run here."""
+    """Like `proved`, but also None if the call is too large to run here."""
     sizes = proved(call, threads)
     if sizes is None or max(sizes.values()) > MOST_NBYTES:
         return None
@@ -177,7 +177,7 @@ def extents(call: Call, threads: int) -> dict[str, int] | None:
 
 
 def run(call: Call, sizes: Mapping[str, int], threads: int, end: bool, draw: random.Random) -> bool:
-    """Run every thread of the call; False where its operands cannot be filled."""
+    """Run every thread of the call; return False if its operands cannot be filled."""
     stride = _pages(sizes[""]) + PAGE
     places = {name: n for name, n in sizes.items() if name}
     places |= {f" {k}": sizes[""] for k in range(threads)}
@@ -200,16 +200,16 @@ def run(call: Call, sizes: Mapping[str, int], threads: int, end: bool, draw: ran
 
 
 def loaded(calls: Iterable[Call]) -> list[int]:
-    """Addresses of their kernels, compiled before children are forked: a child's processor time is
-    for running them."""
+    """Compile the kernels before children are forked, so that children spend CPU time only on
+    running them; return the addresses."""
     return addresses([(call.kernel, dict(call.storages)) for call in calls])
 
 
 def calls_of(program: Program) -> list[Call]:
-    """The distinct calls of a Program's tapes.
+    """Return the distinct calls in a Program's tapes.
 
-    Not those of a rewiring: they trust the table that the ones before them filled, so a mutant of
-    the whole tape is what tries them.
+    Calls of a rewiring are left out: they trust the table that earlier calls filled. Mutants of
+    whole tapes cover them.
     """
     found = {}
     for words in program.tapes.values():
@@ -225,7 +225,7 @@ def calls_of(program: Program) -> list[Call]:
 
 
 def _attempt(calls: Sequence[Call], number: int, seed: int) -> bool:
-    """One changed call that the checker accepts, of up to 20 that are tried."""
+    """Run one changed call that the checker accepts, out of up to 20 attempts."""
     call = calls[number % len(calls)]
     draw = random.Random(f"{seed} {number}")
     integers = [o.name for o in call.kernel.spec.operands if o.mode == "i"]
@@ -239,7 +239,7 @@ def _attempt(calls: Sequence[Call], number: int, seed: int) -> bool:
 
 
 def faults(calls: Sequence[Call], each: int, seed: int) -> list[str]:
-    """What went wrong in `each` changes of every call, run in forked children."""
+    """Run `each` changes of every call in forked children; return what went wrong."""
     numbers, wrong = range(each * len(calls)), []
     loaded(calls)
     for start in range(0, len(numbers), 50):
@@ -255,12 +255,12 @@ def faults(calls: Sequence[Call], each: int, seed: int) -> list[str]:
 _ROW = "{:40} {:>9} {:>9} {:>9} {:>9} {:>6}"
 _EXTREMES = (-(2**63), -(2**31), -1, 0, 1, 2**31 - 1, 2**31, 2**48, 2**63 - 1)
 
-# Bits of float32: 0, -1, the largest, infinities, NaN.
+# Float32 bits: 0, -1, the largest numbers, infinities, NaN.
 _FLOATS = (0, 0xBF800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000)
 
 
 def strained(calls: Iterable[Call]) -> list[Call]:
-    """Calls with each of their numbers set to each extreme and to those near it."""
+    """Set each number of each call to every extreme and to values near its limits."""
     out = []
     for call in calls:
         for operand in call.kernel.spec.operands:
@@ -272,7 +272,7 @@ def strained(calls: Iterable[Call]) -> list[Call]:
 
 
 def _others(operand: Operand, word: int) -> set[int]:
-    """Words that are tried for a number in place of its own."""
+    """Return the words to try in place of a number."""
     if operand.mode == "f":
         return {*_FLOATS} - {word}
     if operand.range is None:
@@ -283,14 +283,14 @@ def _others(operand: Operand, word: int) -> set[int]:
 
 
 def alone(name: str) -> Call:
-    """A call of a plain kernel by hand: every integer is 1, every operand of float32 is there."""
+    """Make a call of a plain kernel: every integer is 1, every operand is present and float32."""
     kernel = registry.variants(name)[-1]
     words = {o.name: 0 if o.is_reference else 1 for o in kernel.spec.operands if o.mode != "t"}
     return Call(kernel, dict.fromkeys(kernel.spec.variables, "f32"), words)
 
 
 def _strain(call: Call, seed: int) -> bool:
-    """Run a call that the checker accepts, operands at the end of their pages and at the start."""
+    """Run a call that the checker accepts, with operands at the end and the start of pages."""
     draw, ran = random.Random(f"{seed} {call.kernel.label} {sorted(call.values.items())}"), False
     for end in (True, False):
         threads = draw.choice((1, 2, 3))
@@ -301,8 +301,8 @@ def _strain(call: Call, seed: int) -> bool:
 
 @dataclass
 class Tally:
-    """What became of calls; `large`: accepted, and larger than what is run here. An arena bounds
-    those, for its extents are proved against it."""
+    """Counts of calls. `large` are accepted but too large to run here; an arena bounds them,
+    because extents are proved against it."""
 
     tried: int = 0
     refused: int = 0
@@ -338,7 +338,7 @@ def strain(calls: Sequence[Call], seed: int) -> Tally:
 
 
 def few(calls: Iterable[Call]) -> list[Call]:
-    """The first calls of each kernel and its storages; segments of time have hundreds alike."""
+    """Keep the first calls of each kernel and storages; segments of time have hundreds alike."""
     out = []
     seen: Counter[tuple] = Counter()
     for call in calls:
@@ -350,7 +350,7 @@ def few(calls: Iterable[Call]) -> list[Call]:
 
 
 def extremes(seed: int) -> Iterator[tuple[str, Tally]]:
-    """Every net, part and kernel called by hand, and what became of its new calls."""
+    """Strain every net, part and kernel called by hand; yield the results of their new calls."""
     known: set[tuple] = set()
     nets = ((name, calls_of(compiled(name))) for name in ALL)
     single = ((name, calls_of(program)) for name, program in parts())
@@ -366,7 +366,7 @@ def extremes(seed: int) -> Iterator[tuple[str, Tally]]:
 
 
 def main() -> int:
-    """The command line; status 1 where a call went wrong."""
+    """Run the command line; return 1 if a call went wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
     total = Tally()

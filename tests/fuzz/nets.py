@@ -1,7 +1,7 @@
-"""The nets whose Programs are mutated: every family and mode is in one of them.
+"""The nets whose Programs are mutated; together they cover every family and mode.
 
-ALL: nets of this file, and a run of every kind that later versions resume. `parts`: Programs of one
-operator, loss or optimizer each, whose kernels are tried one by one.
+ALL: the nets of this file, and a run of every kind that later versions can resume. `parts`:
+Programs with one operator, loss or optimizer each, whose kernels are tried one by one.
 """
 
 import tempfile
@@ -36,7 +36,7 @@ def _mlp() -> Model:
 
 
 def _channels() -> Model:
-    """Enough channels and pixels for convolutions with fewer multiplications."""
+    """Enough channels and pixels for Winograd convolutions."""
     net = Net(3, 12, 12)
     x = net.norm(net.conv("x", "stem", 32, 3), "norm", 32)
     return net.model(net.head(net.conv(net.add("Relu", [x], "act"), "wide", 32, 32), 32))
@@ -106,7 +106,7 @@ def _norms() -> Model:
 
 
 def quantised() -> Model:
-    """Activations with a scale, a weight with a scale and a zero point for each column."""
+    """Activations with a scale; a weight with a scale and a zero point per column."""
     net = Net(12)
 
     def rounded(x: str, scale, zero, dtype, **attrs) -> str:
@@ -122,14 +122,14 @@ def quantised() -> Model:
 
 
 def _heads() -> Model:
-    """Two outputs of one matrix each, behind a third."""
+    """Two outputs with one matrix each, after a shared layer."""
     net = Net(6)
     h = net.add("Tanh", [net.add("MatMul", ["x", net.weight("w", 6, 6)], "h")], "t")
     return net.model(*(net.add("MatMul", [h, net.weight(f"w{n}", 6, 3)], n) for n in "ab"))
 
 
 def _words() -> Model:
-    """Token ids [batch, 6] -> scores of 600 words; a minibatch leaves most rows alone."""
+    """Token ids [batch, 6] -> scores of 600 words; a minibatch touches few rows."""
     net, words, wide = Net(6, dtype=TensorProto.INT64), 600, 4
     x = net.add("Gather", [net.weight("tokens", words, wide), "x"], "embedded")
     x = net.add("Tanh", [net.add("MatMul", [x, net.weight("fc1.w", wide, wide)], "mixed")], "bent")
@@ -179,21 +179,21 @@ NETS: dict[str, tuple[Callable[[], Model], dict]] = {
 }
 
 
-# Kernels that no tape of these nets has: those of schedules and counters, which the runtime calls,
-# and those that no model leads to. Their calls are made by hand.
+# Kernels on no tape of these nets: schedules and counters, which the runtime calls, and kernels
+# that no model uses. They are called by hand.
 BY_HAND = (
     "bgrad_mod_b", "counters_reset", "rate_constant", "rate_cosine", "rate_drop",
     "rate_exponential", "rate_inverse_sqrt", "rate_one_cycle", "rate_plateau", "rate_plateau_all",
     "rate_polynomial", "rate_step",
 )  # fmt: skip
 RUNS = tuple(f"run {name}" for name in kinds.KINDS)
-# Programs of several sets of tapes.
+# Programs with several sets of tapes.
 SETS: dict[str, Callable[[], Program]] = {"two lengths": sets.lengths, "two arenas": sets.arenas}
 ALL = (*NETS, *SETS, *RUNS)
 
 
 def compiled(name: str, **others) -> Program:
-    """The Program of one of ALL; `others`: options of one of NETS beside or in place of its own."""
+    """Compile one of ALL; `others` add to or replace the options of one of NETS."""
     if name in SETS:
         return SETS[name]()
     if name in RUNS:
@@ -211,13 +211,13 @@ def _compiled(model: Model, **options) -> Program:
 
 
 def _linear(*shape: int) -> Model:
-    """x [batch, shape], a matrix on its last axis."""
+    """A matrix applied to the last axis of x [batch, shape]."""
     net = Net(*shape)
     return net.model(net.add("MatMul", ["x", net.weight("w", shape[-1], shape[-1])], "y"))
 
 
 def parts() -> Iterator[tuple[str, Program]]:
-    """Programs of one operator, loss or optimizer each, by name."""
+    """Yield Programs with one operator, loss or optimizer each, by name."""
     for case in CASES:
         yield f"op {case.id}", harness.program(harness.build(case))
     for name, (loss, shape) in LOSS_CASES.items():

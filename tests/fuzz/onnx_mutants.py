@@ -1,4 +1,4 @@
-"""Structured damage to a ModelProto: every change keeps it a protobuf that parses."""
+"""Structured damage to a ModelProto; every mutant still parses as protobuf."""
 
 import random
 from collections.abc import Callable
@@ -103,7 +103,7 @@ def _values(proto, rng) -> None:
 
 
 def _shape(proto, rng) -> None:
-    """Another shape, with data that fill it or without."""
+    """Change a shape, with or without resizing the data."""
     chosen = rng.choice(proto.graph.initializer)
     dims = list(chosen.dims)
     if dims and rng.random() < 0.7:
@@ -221,12 +221,12 @@ CHANGES: tuple[Callable, ...] = (
 
 
 def mutant(proto: onnx.ModelProto, seed: int) -> bytes:
-    """The model with one to three changes."""
+    """Return the model with one to three changes."""
     rng = random.Random(seed)
     copy = onnx.ModelProto.FromString(proto.SerializeToString())
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         try:
             rng.choice(CHANGES)(copy, rng)
-        except Exception:  # nothing left to change, or no longer to be read
+        except Exception:  # nothing left to change, or unreadable
             continue
     return copy.SerializeToString()

@@ -1,4 +1,4 @@
-"""Small nets over most families of ops: what the fuzzer of ONNX files starts from."""
+"""Small nets with most families of ops: the seeds of the ONNX fuzzer."""
 
 from collections.abc import Callable
 
@@ -198,7 +198,7 @@ def _volume():
 
 
 def _loose():
-    """Without parameters of its own names: constants made by nodes, a weight by ConstantOfShape."""
+    """No named parameters: constants made by nodes, a weight by ConstantOfShape."""
     nodes = [
         node("ConstantOfShape", ["sizes"], ["w"], "fill"),
         node("Constant", [], ["k"], "k", value_float=0.5),

@@ -38,7 +38,7 @@ _STORAGES = ("f32", "f16", "i32", "i64", "u16", "u8", "f64")
 
 @dataclass
 class Sound:
-    """A Program as its container holds it."""
+    """A Program in the form its container stores."""
 
     tensors: dict[str, np.ndarray]
     fields: dict[str, Any]
@@ -55,7 +55,7 @@ class Sound:
 
 
 def _word(word: int, words: np.ndarray, draw: random.Random) -> int:
-    """Another value for a word of a tape."""
+    """Return another value for a tape word."""
     value = draw.choice([
         word ^ (1 << draw.randrange(63)), word ^ (1 << draw.randrange(12)), word + 1, word - 1,
         word + 64, word - 64, 2 * word, word // 2, 0, -1, draw.choice(_HUGE), draw.randrange(1000),
@@ -65,7 +65,7 @@ def _word(word: int, words: np.ndarray, draw: random.Random) -> int:
 
 
 def _a_set(sound: Sound, draw: random.Random) -> tuple[dict[str, Any], str]:
-    """Fields of a set of tapes, and what names of its tensors begin with."""
+    """Return the fields of a random set of tapes, and the prefix of its tensor names."""
     sets = [sound.fields, *sound.fields.get("sets", ())]
     number = draw.randrange(len(sets))
     return sets[number], f"set.{number}." if number else ""
@@ -81,7 +81,7 @@ def _tape(sound: Sound, draw: random.Random) -> None:
 
 
 def _leaves(node: Any, out: list) -> list:
-    """(container, key) of everything in a JSON value."""
+    """Collect (container, key) of everything in a JSON value."""
     items = node.items() if isinstance(node, dict) else enumerate(node)
     for key, value in list(items):
         out.append((node, key))
@@ -149,8 +149,8 @@ def _kernel(sound: Sound, draw: random.Random) -> None:
 
 
 def _sets(sound: Sound, draw: random.Random) -> None:
-    """Sets of tapes that are there twice, in another order, or have each other's fields or tapes;
-    of a Program of one set, another change."""
+    """Duplicate or reorder sets of tapes, or swap fields or tapes between them. A Program with
+    one set gets another change."""
     sets = sound.fields.get("sets")
     if not sets:
         return draw.choice((_tape, _leaf, _slot))(sound, draw)
@@ -174,11 +174,11 @@ _CHANGES = (*[_tape] * 3, *[_leaf] * 2, _slot, *[_initial] * 4, _kernel, _sets)
 
 
 def mutant(sound: Sound, draw: random.Random) -> Sound:
-    """A copy with one change, seldom more."""
+    """Return a copy with one change, rarely more."""
     out = copy.deepcopy(sound)
     draw.choice(_CHANGES)(out, draw)
     for _ in range(draw.choice((0, 0, 0, 0, 1, 2))):
-        # What this one is for may have been changed already, into anything.
+        # An earlier change may have damaged what this one expects.
         with contextlib.suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):
             draw.choice(_CHANGES)(out, draw)
     return out
@@ -225,7 +225,7 @@ _ROW = "{:24} {:>7} {:>7} {:>7} {:>6} {:>8} {:>6}"
 
 @dataclass
 class Tally:
-    """What became of a net's mutants."""
+    """Results of a net's mutants."""
 
     tried: int = 0
     refused: int = 0
@@ -234,7 +234,7 @@ class Tally:
     faults: list[str] = field(default_factory=list)
 
     def add(self, other: "Tally") -> None:
-        """What became of another net's; `slowest` is the slowest of all."""
+        """Add the results of another net; `slowest` is the maximum."""
         self.tried, self.refused = self.tried + other.tried, self.refused + other.refused
         self.ran, self.slowest = self.ran + other.ran, max(self.slowest, other.slowest)
         self.faults += other.faults
@@ -246,7 +246,7 @@ class Tally:
 
 
 def fuzz(mutants: int, seed: int, nets: Sequence[str] = ALL) -> Iterator[tuple[str, Tally]]:
-    """Try `mutants` mutants, as many of each net."""
+    """Try `mutants` mutants, spread evenly over the nets."""
     with tempfile.TemporaryDirectory() as folder:
         for name in nets:
             honest, path, tally = Path(folder, f"{name}.edge"), Path(folder, "mutant.edge"), Tally()
@@ -258,7 +258,7 @@ def fuzz(mutants: int, seed: int, nets: Sequence[str] = ALL) -> Iterator[tuple[s
                 try:
                     mutant(sound, draw).save(path)
                 except (ValueError, OverflowError, RecursionError):
-                    continue  # what no container can hold
+                    continue  # not representable in a container
                 ended = children.run(functools.partial(step, path))
                 tally.tried += 1
                 tally.ran += ended.how == "returned"
@@ -271,7 +271,7 @@ def fuzz(mutants: int, seed: int, nets: Sequence[str] = ALL) -> Iterator[tuple[s
 
 
 def main() -> int:
-    """The command line; status 1 where a mutant went wrong."""
+    """Run the command line; return 1 if a mutant went wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mutants", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""The harness itself: each way to end is told apart."""
+"""The fuzzing harness: each way to end is recognised."""
 
 import ctypes
 import os

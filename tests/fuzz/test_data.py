@@ -1,4 +1,4 @@
-"""Hostile data files: used or refused in a line; no signal, no traceback, no long work."""
+"""Hostile data files are used or refused in one line; no signal, no traceback, no long work."""
 
 import shutil
 from pathlib import Path
@@ -23,7 +23,7 @@ STATUSES = (0, 2, 4)
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By kind of data, a Program that takes it; run once, so that children find its kernels."""
+    """Return a Program for each kind of data; each runs once, so that children find its kernels."""
     folder, out = tmp_path_factory.mktemp("edges"), {}
     for kind, shape in (("rest", (1, *SHAPE)), ("cifar10", (3, 32, 32))):
         model = et.load_onnx(write_rows(folder / f"{kind}.onnx", shape))
@@ -38,7 +38,7 @@ def edges(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def _use(spec: str) -> list[str]:
-    """Every way to open, look ahead, and read a few samples; refusals are counted by their type."""
+    """Open the data in every way, inspect it, read a few samples; return how each attempt ended."""
     ends = []
     hows = [
         open_data,
@@ -75,7 +75,7 @@ def _command(spec: str, edge: Path, out: Path, options: list[str]) -> int:
 
 
 def _written(folder: Path, seed: int, kind: str) -> tuple[str, list[str], str]:
-    """Specification, options of `train`, and what it is called in a report."""
+    """Write hostile data; return its specification, options of `train`, and a name for reports."""
     if kind == "folders":
         spec, options = data_folders.write_hostile(folder, seed)
         makers = data_folders.KINDS
@@ -88,7 +88,7 @@ def _written(folder: Path, seed: int, kind: str) -> tuple[str, list[str], str]:
 def _faults(
     folder: Path, seed: int, edges: dict[str, Path], command: bool, kind: str
 ) -> tuple[list, bool]:
-    """What went wrong with one hostile file, and whether it was used."""
+    """Return what went wrong with one hostile file, and whether it was used."""
     (folder / "data").mkdir(parents=True)
     spec, options, name = _written(folder / "data", seed, kind)
     found, ends = [], run(lambda: _use(spec))

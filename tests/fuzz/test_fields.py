@@ -1,4 +1,4 @@
-"""Programs and checkpoints whose fields lie: refused by name or run; nothing is "unexpected"."""
+"""Programs and checkpoints with invalid fields: refused by name or run; nothing is "unexpected"."""
 
 import random
 import shutil
@@ -21,8 +21,8 @@ from ..runtime.models import write_mlp
 from . import children, fields
 
 STEPS = 4
-STATUSES = {0, 1, 4}  # 1: numbers that are allowed and do not train
-Run = tuple[Path, Path]  # a run's directory, data
+STATUSES = {0, 1, 4}  # 1: valid numbers that make training fail
+Run = tuple[Path, Path]  # run directory, data
 
 
 def _compiled(path: Path, sparse: bool) -> et.Program:
@@ -40,7 +40,7 @@ def _compiled(path: Path, sparse: bool) -> et.Program:
 
 @pytest.fixture(scope="module", params=["dense", "sparse"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run after two of its steps, its Program and its checkpoint sound."""
+    """Train a run, remove its last checkpoint, and check that the older one works."""
     folder = tmp_path_factory.mktemp(request.param)
     draw = np.random.default_rng(0)
     data = folder / "data.npz"
@@ -61,7 +61,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def use(run: Path, data: Path, scratch: Path) -> list[int]:
-    """Every command that reads a Program or a checkpoint; their exit statuses."""
+    """Run every command that reads a Program or a checkpoint; return their exit statuses."""
     scratch.mkdir()
     program, spec = run / "program.edge", f"npz:{data}"
     (newest,) = run.glob("*.ckpt")
@@ -77,7 +77,7 @@ def use(run: Path, data: Path, scratch: Path) -> list[int]:
 
 
 def faults(run: Run, folder: Path, seeds: range, write: Callable) -> tuple[list, Counter]:
-    """What went wrong with mutants, and how many had each set of statuses."""
+    """Return what went wrong with mutants, and how many had each list of statuses."""
     source, data = run
     wrong, counts = [], Counter()
     for seed in seeds:

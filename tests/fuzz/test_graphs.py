@@ -1,4 +1,4 @@
-"""Random graphs: every op has a row, a share of them is right, failures shrink."""
+"""Random graphs: every op has a row, a sample of graphs is right, failures shrink."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_many_random_graphs_are_right_in_every_plan() -> None:
 
 
 def test_a_failing_graph_keeps_the_steps_that_fail(monkeypatch) -> None:
-    """Step 3 alone is at fault."""
+    """Only step 3 fails."""
 
     def judged(seed, only=None, op="", splits=0):
         steps = tuple(range(5)) if only is None else tuple(only)

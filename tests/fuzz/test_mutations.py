@@ -1,4 +1,4 @@
-"""Mutated valid models: a plan or an EdgetrainError, never another exception, never long."""
+"""Mutated valid models: a plan or an EdgetrainError, never another exception, never slow."""
 
 import random
 import time

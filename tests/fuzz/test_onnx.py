@@ -1,4 +1,4 @@
-"""Structured ONNX mutants: each trains or is refused in a line, without a crash or a long wait."""
+"""Structured ONNX mutants: each trains or is refused in one line, with no crash or long wait."""
 
 import shutil
 from collections import Counter
@@ -18,11 +18,11 @@ from .onnx_mutants import mutant
 from .onnx_nets import NETS
 
 BATCH = 2
-_MOST = 2**22  # elements of an input that is worth making
+_MOST = 2**22  # maximum elements of an input
 
 
 def _gradients(path: Path) -> str:
-    """One microbatch of whatever the model takes."""
+    """Run one microbatch with random inputs for the model."""
     model = et.load_onnx(path)
     graph = bind(model, BATCH, _dims(model)).graph
     shape = graph.values[graph.outputs[0]].shape
@@ -49,7 +49,7 @@ def _dims(model: Model) -> dict[str, int]:
 
 
 def _train(path: Path) -> int:
-    """The command on samples that fit the unchanged net, which lie beside the model."""
+    """Train on the samples next to the model, which fit the unchanged net."""
     out = path.parent / "run"
     shutil.rmtree(out, ignore_errors=True)
     command = ["train", str(path), "--data", f"npz:{path.with_suffix('.npz')}", "--epochs", "1"]
@@ -59,7 +59,7 @@ def _train(path: Path) -> int:
 
 
 def _samples(net: str, path: Path) -> None:
-    """Eight samples of what the net takes and gives."""
+    """Write eight samples with the shapes of the net's input and output."""
     path.with_suffix(".onnx").write_bytes(NETS[net]().SerializeToString())
     graph = bind(et.load_onnx(path.with_suffix(".onnx")), 8).graph
     given, made = graph.values[graph.inputs[0]], graph.values[graph.outputs[0]]
@@ -71,7 +71,7 @@ def _samples(net: str, path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory):
-    """Kernels of the unchanged nets are compiled before any child is timed."""
+    """Compile the kernels of the unchanged nets before any child is timed."""
     folder = tmp_path_factory.mktemp("warm")
     for name, net in NETS.items():
         (folder / name).write_bytes(net().SerializeToString())
@@ -79,7 +79,7 @@ def warm(tmp_path_factory):
 
 
 def _mutants(folder: Path, seeds: range, call) -> tuple[list, Counter[str]]:
-    """(what is wrong, how the children ended)."""
+    """Return (faults, how the children ended)."""
     wrong, ends = [], Counter[str]()
     names = sorted(NETS)
     for seed in seeds:

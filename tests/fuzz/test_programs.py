@@ -1,4 +1,4 @@
-"""Mutated Programs are refused or run a step; kernels keep to what they declare."""
+"""Mutated Programs are refused or run a step; kernels stay within their declared extents."""
 
 from collections.abc import Iterable
 from itertools import chain

@@ -1,4 +1,4 @@
-"""Small, valid files of enormous values: what a node makes of a few bytes, by name."""
+"""Small valid files whose nodes produce enormous values, by name."""
 
 from collections.abc import Callable
 
@@ -13,12 +13,12 @@ Made = Callable[[], onnx.ModelProto]
 
 
 def ints(name: str, *numbers: int) -> TensorProto:
-    """A vector of int64."""
+    """An int64 vector."""
     return helper.make_tensor(name, TensorProto.INT64, [len(numbers)], numbers)
 
 
 def scalar(name: str, number: int) -> TensorProto:
-    """An int64 without dimensions."""
+    """An int64 scalar."""
     return helper.make_tensor(name, TensorProto.INT64, [], [number])
 
 
@@ -28,7 +28,7 @@ def _fill(shape: str, output: str, kind=np.float32) -> onnx.NodeProto:
 
 
 def _summed(nodes, arrays, *, given=("batch", 4), opset=17) -> onnx.ModelProto:
-    """x meets the enormous `big` in an Add, by its mean or itself; a weight is trained."""
+    """Add x and the enormous `big`, or its mean; a weight is trained."""
     return model(
         [node("MatMul", "x w", "h"), *nodes], [tensor("w", 4, 4), *arrays],
         inputs=[info("x", *given)], outputs=[info("y")], opset=opset,
@@ -36,7 +36,7 @@ def _summed(nodes, arrays, *, given=("batch", 4), opset=17) -> onnx.ModelProto:
 
 
 def _constants(n: int) -> dict[str, Made]:
-    """Enormous values that depend on no input."""
+    """Enormous values that do not depend on an input."""
     add = node("Add", "h big", "y")
     total = [node("ReduceSum", "big", "t", keepdims=0), node("Add", "h t", "y")]
     half = 2 ** (n.bit_length() // 2)
@@ -119,7 +119,7 @@ def _constants(n: int) -> dict[str, Made]:
 
 
 def _values(n: int) -> dict[str, Made]:
-    """Enormous values that are made of the input."""
+    """Enormous values computed from the input."""
     image = ("batch", 1, 4, 4)
     half = 2 ** (n.bit_length() // 2)
     kernel = tensor("k", 2, 1, 3, 3)
@@ -230,7 +230,7 @@ def _values(n: int) -> dict[str, Made]:
 
 
 def _work() -> dict[str, Made]:
-    """No value is enormous; together they are, or what is done to them."""
+    """Values that are enormous only together, or need enormous work."""
     square = [ints("s", 2000, 2000)]
 
     def chained(op: str, count: int, *more: str, **attrs) -> onnx.ModelProto:
@@ -252,7 +252,7 @@ def _work() -> dict[str, Made]:
         return _summed(nodes, [ints("s", 2**22)])
 
     def batched(count: int) -> onnx.ModelProto:
-        """Folded anew for every batch that is tried."""
+        """Constants are folded anew for every batch size that is tried."""
         nodes = [node("Shape", "x", "sh"), node("Gather", "sh zero", "b"),
                  node("Concat", "b two", "s", axis=0)]  # fmt: skip
         nodes += [_fill("s", f"c{k}") for k in range(count)]
@@ -262,7 +262,7 @@ def _work() -> dict[str, Made]:
         return _summed(nodes, [ints("zero", 0), ints("two", 100_000)])
 
     def baked(count: int) -> onnx.ModelProto:
-        """A fixed batch, to be freed by trial, beside much to be folded in each."""
+        """A fixed batch that is freed by trial, with much to fold in every trial."""
         nodes = [_fill("s", "c0")]
         nodes += [node("Pow", f"c{k} c{k}", f"c{k + 1}") for k in range(count)]
         nodes += [node("ReduceMean", f"c{count}", "m", keepdims=0), node("Add", "h m", "g"),

@@ -1,4 +1,4 @@
-"""Malformed models by name: each function writes what a careless or hostile exporter might."""
+"""Malformed models by name, as a careless or hostile exporter might write them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ _FLOAT = TensorProto.FLOAT
 
 
 def tensor(name: str, array) -> TensorProto:
-    """An initializer; floats become float32."""
+    """Make an initializer; floats become float32."""
     array = np.asarray(array)
     return numpy_helper.from_array(
         array.astype(np.float32) if array.dtype.kind == "f" else array, name
@@ -20,7 +20,7 @@ def tensor(name: str, array) -> TensorProto:
 
 
 def model(nodes, inits=(), shape=("batch", 4, 8, 8), opset=17, outputs=("y",), rank=None):
-    """Nodes from input x to the outputs, with a trained scale in front so that there is one."""
+    """Nodes from input x to the outputs, after a trained scale, so that something is trained."""
     rank = len(shape) if rank is None else rank
     info = [helper.make_tensor_value_info(X, _FLOAT, list(shape))]
     outs = [helper.make_tensor_value_info(name, _FLOAT, [None] * rank) for name in outputs]
@@ -30,7 +30,7 @@ def model(nodes, inits=(), shape=("batch", 4, 8, 8), opset=17, outputs=("y",), r
 
 
 def one(op, inits=(), shape=("batch", 4, 8, 8), opset=17, outputs=("y",), **attrs) -> bytes:
-    """One node whose further inputs are the arrays `inits` (None: absent)."""
+    """One node; its inputs after the first are the arrays `inits` (None: absent)."""
     names = [X, *("" if a is None else f"w{k}" for k, a in enumerate(inits))]
     made = [tensor(f"w{k}", a) for k, a in enumerate(inits) if a is not None]
     return model([helper.make_node(op, names, list(outputs), "bad", **attrs)], made, shape, opset)
@@ -262,7 +262,7 @@ def _bytes() -> dict[str, bytes]:
 
 
 def _external() -> dict[str, dict[str, str]]:
-    """External data entries of a weight of 256 bytes; data.bin beside the model has 64."""
+    """External data entries for a weight of 256 bytes; data.bin next to the model has 64."""
     return {
         "external missing": {"location": "nowhere.bin"},
         "external absolute": {"location": "/etc/hostname"},
@@ -291,7 +291,7 @@ _FAMILIES: tuple[Callable[[], dict[str, bytes]], ...] = (
 
 
 def write_all(folder: Path) -> dict[str, Path]:
-    """Write every malformed model; name -> path."""
+    """Write every malformed model; return name -> path."""
     (folder / "data.bin").write_bytes(b"\0" * 64)
     (folder / "link.bin").symlink_to("/etc/hostname")
     made = {name: data for family in _FAMILIES for name, data in family().items()}

@@ -1,4 +1,4 @@
-"""Small ONNX files for the tests of the importer."""
+"""Small ONNX files for the importer tests."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def tensor(name: str, *shape: int, value: float | None = None) -> onnx.TensorProto:
-    """A float32 initializer: counting numbers, or one value."""
+    """A float32 initializer: increasing numbers, or one value."""
     array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) * np.float32(0.01)
     return numpy_helper.from_array(array if value is None else np.full_like(array, value), name)
 
@@ -20,7 +20,7 @@ def info(name: str, *dims, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto
 
 
 def node(op: str, inputs: str, outputs: str, **attrs) -> onnx.NodeProto:
-    """`inputs` and `outputs` are names between spaces; `-` is an absent one."""
+    """`inputs` and `outputs` are names separated by spaces; `-` is an absent one."""
     names = ["" if name == "-" else name for name in inputs.split()]
     return helper.make_node(op, names, outputs.split(), attrs.pop("name", outputs), **attrs)
 
@@ -50,7 +50,7 @@ def linear(**options) -> onnx.ModelProto:
 
 
 def external(path: Path, location: str, offset=None, length=None) -> None:
-    """Write `linear` whose w lies in another file."""
+    """Write `linear` with w in another file."""
     proto = linear()
     weight = proto.graph.initializer[0]
     weight.ClearField("raw_data")

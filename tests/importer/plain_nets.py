@@ -1,4 +1,4 @@
-"""Small torch nets, and torch's own exports of them: made for inference, not for training."""
+"""Small torch nets in torch's own exports, made for inference rather than training."""
 
 import contextlib
 import io
@@ -26,7 +26,7 @@ class Recurrent(nn.Module):
 
 
 class Encoder(nn.Module):
-    """torch's encoder, whose layers begin as equal copies, behind a table of positions."""
+    """torch's encoder, whose layers start as equal copies, after a position table."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Decoder(nn.Module):
 
 
 class Images(nn.Module):
-    """Norms with and without parameters, slopes, a weight norm, a kernel through a softmax."""
+    """Norms with and without parameters, PReLU slopes, a weight norm, a kernel from a softmax."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,13 +97,13 @@ EXPORTERS = {
 
 
 def batch(name: str, size: int = 4) -> Tensor:
-    """A batch that the net takes."""
+    """Return a batch for the net."""
     shape = (size, 3, 7, 7) if name == "images" else (size, LENGTH)
     return torch.randn(shape) if name == "images" else torch.randint(0, TOKENS, shape)
 
 
 def exported(name: str, exporter: str, folder: Path) -> tuple[nn.Module, Path]:
-    """A net in evaluation mode and the file that torch makes of it."""
+    """Return a net in evaluation mode and its export by torch."""
     torch.manual_seed(0)
     module, path = NETS[name]().eval(), folder / f"{name}.onnx"
     options = dict(EXPORTERS[exporter])

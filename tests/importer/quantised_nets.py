@@ -1,4 +1,4 @@
-"""Quantised files, as onnxruntime's quantization writes them, of small nets."""
+"""Small nets quantised by onnxruntime."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ CLASSES = 10
 
 _U8, _I8 = QuantType.QUInt8, QuantType.QInt8
 _QDQ, _OPERATORS = QuantFormat.QDQ, QuantFormat.QOperator
-# How a file is quantised; "dynamic" by what activations hold.
+# How a file is quantised; "dynamic" measures activations at run time.
 WAYS: dict[str, dict] = {
     "tensor": {"quant_format": _QDQ},
     "channel": {"quant_format": _QDQ, "per_channel": True},
@@ -43,7 +43,7 @@ STATIC = [way for way in WAYS if not way.startswith("dynamic")]
 
 
 def net() -> nn.Module:
-    """Convolutions, a norm between, pooling, a linear layer."""
+    """Convolutions with a norm between them, pooling, a linear layer."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
@@ -60,17 +60,17 @@ class _Calibration(CalibrationDataReader):
 
 
 def images(seed: int, count: int = 16) -> np.ndarray:
-    """Pictures of noise [count, *SHAPE]."""
+    """Draw noise pictures [count, *SHAPE]."""
     return np.random.default_rng(seed).normal(size=(count, *SHAPE)).astype(np.float32)
 
 
 def quantised(
     way: str, folder: Path, source: Path | None = None, batches=None, build: Callable = net
 ) -> Path:
-    """A file of `source` (by default of `build`), quantised in a way of WAYS.
+    """Quantise `source` (default: an export of `build`) in one of WAYS; return the file.
 
     Args:
-      batches: what the ranges of activations are calibrated with.
+      batches: data that calibrates the ranges of activations.
     """
     if source is None:
         source = folder / "float.onnx"
@@ -88,7 +88,7 @@ def quantised(
 
 
 def _for_inference(source: Path, to: Path) -> str:
-    """A copy whose batch-norms run on their statistics; the name of the input."""
+    """Copy the file with batch-norms in inference mode; return the input's name."""
     proto = onnx.load(source)
     for node in proto.graph.node:
         if node.op_type == "BatchNormalization":
@@ -101,7 +101,7 @@ def _for_inference(source: Path, to: Path) -> str:
 
 
 def run(path: Path, x: np.ndarray) -> np.ndarray:
-    """What onnxruntime makes of the file, or onnx.reference where onnxruntime's sums saturate."""
+    """Return onnxruntime's output, or onnx.reference's if onnxruntime's sums saturate."""
     file = OwnFile(et.load_onnx(path))
     (name,) = file.inputs
     return next(iter(file.run({name: x}).values()))

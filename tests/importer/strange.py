@@ -1,4 +1,4 @@
-"""Files as no exporter writes them: each parses as protobuf and is loaded or refused in a line."""
+"""Files that no exporter writes: each parses as protobuf, and is loaded or refused in one line."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ X = ["batch", 4]
 
 
 def _net(nodes=(), arrays=(), *, given=None, made=None, opset=17, **parts) -> onnx.ModelProto:
-    """h = x w, then `nodes`, which make y."""
+    """h = x w, then `nodes`, which compute y."""
     return model(
         [node("MatMul", "x w", "h" if nodes else "y"), *nodes], [tensor("w", 4, 4), *arrays],
         inputs=given, outputs=made, opset=opset, **parts,
@@ -36,7 +36,7 @@ def _with(proto: onnx.ModelProto, change: Callable[[onnx.ModelProto], None]) -> 
 
 
 def _dimensions() -> dict[str, Made]:
-    """Inputs and initializers whose dimensions lie."""
+    """Inputs and initializers with invalid dimensions."""
     given = {
         "overflow": ["batch", 2**62, 2**62], "overflow to 0": ["batch", 2**32, 2**32],
         "most": ["batch", 2**63 - 1], "negative": ["batch", -7], "batch of 2^63": [2**63 - 1, 4],
@@ -76,7 +76,7 @@ def _dimensions() -> dict[str, Made]:
 
 
 def _types() -> dict[str, Made]:
-    """Element types that few files have."""
+    """Rare element types."""
     kinds = {name: code for name, code in TensorProto.DataType.items() if code}
 
     def weight(kind: int, nbytes: int) -> onnx.ModelProto:
@@ -132,7 +132,7 @@ def _types() -> dict[str, Made]:
 
 
 def _branches(depth: int, width: int = 1) -> onnx.ModelProto:
-    """Ifs in Ifs; each level reads a value of the outermost."""
+    """Nested Ifs; each level reads a value of the outermost graph."""
 
     def level(k: int) -> list[onnx.NodeProto]:
         made = []
@@ -198,7 +198,7 @@ def _control() -> dict[str, Made]:
 
 
 def _chained_levels(depth: int) -> onnx.ModelProto:
-    """One If in the other's first branch alone, so that the file stays small."""
+    """Each If only in the first branch of the next, so that the file stays small."""
     inner = [node("Relu", "h", "n0")]
     for k in range(1, depth):
         parts = {
@@ -213,7 +213,7 @@ def _chained_levels(depth: int) -> onnx.ModelProto:
 
 
 def _counts() -> dict[str, Made]:
-    """Many of what there are few of."""
+    """Very many of something that is usually few."""
 
     def many(count: int, dims: list[int]) -> onnx.ModelProto:
         proto = _net()
@@ -269,7 +269,7 @@ def _counts() -> dict[str, Made]:
 
 
 def _graphs() -> dict[str, Made]:
-    """Graphs that are none."""
+    """Invalid graphs."""
     relu = node("Relu", "h", "y")
     return {
         "cycle of one": lambda _: _net([node("Relu", "y", "y")]),
@@ -332,7 +332,7 @@ def _versions() -> dict[str, Made]:
 
 
 def _extras() -> dict[str, Made]:
-    """Parts of a model that few readers look at."""
+    """Rarely read parts of a model."""
     relu = node("Relu", "h", "y")
 
     def sparse(values: TensorProto, indices: TensorProto, dims) -> onnx.ModelProto:
@@ -392,7 +392,7 @@ def _extras() -> dict[str, Made]:
 
 
 def _outside() -> dict[str, Made]:
-    """Data that are said to lie elsewhere."""
+    """Data that claim to be in other files."""
 
     def external(entries: dict[str, str], dims=(4, 3), kind: int = _FLOAT) -> onnx.ModelProto:
         weight = _of("w", kind, dims)
@@ -447,7 +447,7 @@ def _outside() -> dict[str, Made]:
 
 
 def strange() -> Iterator[tuple[str, Made]]:
-    """(name, what makes it from the path it is written to)."""
+    """Yield (name, function from the output path to the model)."""
     for family in (
         _dimensions, _types, _control, _counts, _graphs, _versions, _extras, _outside,
     ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which axis of an input is the batch: what dimensions say, and where the graph must tell."""
+"""Which axis of an input is the batch: what dimensions tell, and when the graph must decide."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ from edgetrain.exporters import export_torch
 from edgetrain.ops.batch_axis import axes_of, readings
 from edgetrain.ops.model import InputSpec
 
-# Dimensions of the inputs, sizes and axes that were given -> readings, the likeliest first.
+# Input dimensions, given sizes and axes -> possible readings, the likeliest first.
 READINGS = [
     ([["batch", 5, 3]], {}, {}, [(0,)]),
     ([["batch", 5, 3], [2, "batch", 6]], {}, {}, [(0, 1)]),
@@ -29,23 +29,23 @@ READINGS = [
     ([["T", "N", 3], [1, "N", 6]], {}, {}, [(1, 1)]),
     ([["batch", "T"], ["batch", "T"]], {}, {}, [(0, 0)]),
     ([["batch", "seq"], [2, "batch", 8], [2, "batch", 8]], {}, {}, [(0, 1, 1)]),
-    ([["N", 3], ["M", 4]], {}, {}, [(0, 0)]),  # names of their own, as some exporters give
+    ([["N", 3], ["M", 4]], {}, {}, [(0, 0)]),  # different names, as some exporters write
     ([["N", 3], [2, "M", 4]], {}, {}, [(0, 1)]),
     ([[None, 3], [2, None, 4]], {}, {}, [(0, 1)]),
     ([["N", "N"], ["N", 3]], {}, {}, [(0, 0)]),
-    # A size that was given is not the batch's, unless its name says that it is.
+    # An axis with a given size is not the batch, unless its name says so.
     ([["s0", "s1", 3]], {"s0": 5}, {}, [(1,)]),
     ([["batch", "T"]], {"batch": 2}, {}, [(0,)]),
-    # Two names that say nothing: both are tried, the first axis first.
+    # Two names without meaning: both are tried, the first axis first.
     ([["s0", "s1", 3]], {}, {}, [(0,), (1,)]),
     ([[1, "T", 3]], {}, {}, [(0,), (1,)]),
-    # Numbers: the sizes that all inputs have.
+    # Numbers: a size that all inputs share.
     ([[4, 5, 3], [2, 4, 6]], {}, {}, [(0, 1)]),
     ([[2, 5, 3], [2, 2, 6]], {}, {}, [(0, 0), (0, 1)]),
     ([[2, 5, 3], [2, 2, 6]], {}, {"h": 1}, [(0, 1)]),
     ([[4, 3]], {}, {}, [(0,), (1,)]),
     ([[4, 3], [5, 2]], {}, {}, []),
-    # The option wins over names.
+    # The option overrides names.
     ([["s0", "s1", 3]], {}, {"x": 1}, [(1,)]),
 ]
 
@@ -71,7 +71,7 @@ class Alone(Gru):
         return self.l(self.net(x)[0])
 
 
-# File of numbers alone -> module, shapes, the one reading under which samples stay apart.
+# File with numeric dimensions -> module, shapes, the only reading that keeps samples apart.
 NUMBERS = {
     "sizes say it": (lambda: Gru(True), [(4, 5, 3), (2, 4, 6)], (0, 1)),
     "as many layers as samples": (lambda: Gru(True), [(2, 5, 3), (2, 2, 6)], (0, 1)),
@@ -103,7 +103,7 @@ def test_a_file_of_numbers_has_the_reading_that_keeps_samples_apart(kind, tmp_pa
 
 
 def product(dims_a, dims_b, path: Path) -> Path:
-    """y = w * (sum of a over axis 0) * b, number by number: any axis keeps samples apart."""
+    """y = w * (sum of a over axis 0) * b, elementwise: samples stay apart on any axis."""
     arrays = [numpy_helper.from_array(np.full((), 2, np.float32), "w")]
     arrays.append(numpy_helper.from_array(np.array([0]), "axes"))
     nodes = [
@@ -165,7 +165,7 @@ def test_an_option_for_another_input_or_axis_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_size_of_the_batch_has_one_rule_and_one_message(tmp_path: Path) -> None:
-    """Wherever it stands: no size is asked for, and one that is given is refused."""
+    """On any axis: no size is required for the batch, and a given one is refused."""
     path = product([2, "batch", "width"], ["batch", "width"], tmp_path / "m.onnx")
     with pytest.raises(UsageError, match="dimension 2 .'width'. has no size.*--dim width=SIZE"):
         et.plan(path, loss="mse")

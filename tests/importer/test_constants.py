@@ -1,4 +1,4 @@
-"""Constants that may be weights: by their use, by a pattern, refused, or left on request."""
+"""Constants that may be weights: recognised by use or by pattern, refused, or left on request."""
 
 import json
 
@@ -60,7 +60,7 @@ def test_tables_tells_formulas_from_learned_numbers(name):
     assert is_formula(np.asarray(values)) == expected
 
 
-# Nodes from a weight "net.w" [4, 3] or its like to a product's slot.
+# Nodes between a weight such as "net.w" [4, 3] and an operand of a product.
 CHAINS = {
     "transposed": ([node("Transpose", "net.w", "k")], (3, 4)),
     "sliced": ([node("Slice", "net.w zero four", "k")], (6, 3)),
@@ -93,7 +93,7 @@ def test_weight_is_trained_through_what_leads_to_its_slot(save, chain):
 
 
 def anonymous(save, **options):
-    """A linear layer, and a table of 12 numbers of unknown use that is added to its input."""
+    """A linear layer; a table of 12 numbers of unknown purpose is added to its input."""
     nodes = [node("Reshape", "x shape", "t"), node("Add", "t onnx::Add_9", "s"),
              node("Reshape", "s flat", "f"), node("MatMul", "f onnx::MatMul_7", "y",
                                                   name="/net/head/MatMul")]  # fmt: skip
@@ -187,7 +187,7 @@ def test_inspect_takes_the_options_of_plan(save, capsys):
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_weight_without_a_name_is_called_by_its_node(save, named):
-    """Nodes without a module's path, as older exporters left them, or without any name."""
+    """Nodes have no module path, as in older exports, or no name at all."""
     nodes = [node("MatMul", "x onnx::MatMul_7", "h", name="MatMul_3" if named else ""),
              node("MatMul", "h onnx::MatMul_8", "y", name="MatMul_5" if named else "")]  # fmt: skip
     arrays = [array("onnx::MatMul_7", learned(12, 6)), array("onnx::MatMul_8", learned(6, 2))]
@@ -232,7 +232,7 @@ def test_matrices_that_only_sum_or_pick_are_not_trained_and_said(kind, name, sav
         ("w", np.ones((4, 2))),
         ("fc.weight", np.ones((4, 2))),
         ("fc/kernel:0", np.eye(4)),
-        ("a", np.zeros((4, 2))),  # an adapter or a last layer begins so
+        ("a", np.zeros((4, 2))),  # adapters and last layers may start as zeros
         ("onnx::MatMul_9", np.zeros((4, 2))),
         ("a", np.array([[1.0], [-1.0], [1.0], [1.0]])),  # a net of signs
         ("onnx::MatMul_9", learned(4, 2)),

@@ -1,4 +1,4 @@
-"""Ops that the ONNX standard defines by others train as those do."""
+"""Ops that the ONNX standard defines through other ops are trained like their definitions."""
 
 import numpy as np
 import onnx

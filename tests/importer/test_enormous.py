@@ -1,4 +1,4 @@
-"""Files of a kilobyte whose values are enormous: planned or refused before they are made."""
+"""Kilobyte files with enormous values: planned, or refused before the values are computed."""
 
 import re
 
@@ -52,7 +52,7 @@ def test_enormous_values_are_planned_or_refused(name, command, tmp_path):
 
 
 def _folded(count: int):
-    """`count` steps from a constant to what is multiplied with."""
+    """`count` steps from a constant to an operand of a product."""
     names = [f"val_{k}" for k in range(count + 1)]
     nodes = [node("Exp", a, b) for a, b in zip(names, names[1:], strict=False)]
     return model(
@@ -95,7 +95,7 @@ def test_folds_are_made_once_for_all_batches(tmp_path, monkeypatch):
 
 
 def test_folds_follow_the_batch(tmp_path):
-    """What is remembered for one batch is not taken for another."""
+    """Results cached for one batch size are not reused for another."""
     nodes = [node("Shape", "x", "s"), node("Expand", "row s", "e"), node("Exp", "e", "k"),
              node("Mul", "x k", "h"), node("MatMul", "h w", "y")]  # fmt: skip
     path = tmp_path / "m.onnx"
@@ -119,7 +119,7 @@ def test_lists_of_sizes_are_short(tmp_path):
 
 @pytest.mark.slow
 def test_constant_half_a_gigabyte_large_is_bound(tmp_path):
-    """A table that is not trained: used as it is, and as its transpose, which is a view."""
+    """An untrained table is used directly, and transposed through a view."""
     rows = 125 * 2**20 // 4
     big = tensor("big", 1)
     big.ClearField("raw_data")

@@ -1,4 +1,4 @@
-"""External tensors: read where they are honest, refused where they reach elsewhere."""
+"""External tensors are read if valid, and refused if they point outside the folder."""
 
 import os
 
@@ -77,7 +77,7 @@ def test_load_refuses_an_extent_beyond_the_file(path, offset, length):
 
 
 def test_load_refuses_many_tensors_of_the_same_bytes(path):
-    """A sparse file costs nothing on disk; what is read of it is limited in sum."""
+    """A sparse file takes no disk space, so the total that is read from it is limited."""
     with open(path.parent / "w.bin", "wb") as file:
         file.truncate(2**29)
     external(path, "w.bin", 0, 2**29)

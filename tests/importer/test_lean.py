@@ -1,4 +1,4 @@
-"""Large data left in the file: read as arrays that equal what protobuf would have held."""
+"""Large tensors stay in the file, and are read as arrays equal to protobuf's."""
 
 from pathlib import Path
 
@@ -87,7 +87,7 @@ def test_large_data_are_read_from_the_file(where, kind, tmp_path):
 
 
 def test_data_in_two_rows_are_left_to_protobuf(tmp_path):
-    """The last one counts, so neither may be taken for the tensor's."""
+    """The last data field counts, so neither field may be read directly."""
     proto, row = _made("weight"), TensorProto(raw_data=NUMBERS[::-1].tobytes())
     big = proto.graph.initializer[1].SerializeToString() + row.SerializeToString()
     graph = proto.graph
@@ -120,7 +120,7 @@ def test_numbers_kept_one_by_one_are_counted(tmp_path, monkeypatch):
 
 
 def _large(path: Path, nbytes: int, use: str) -> None:
-    """A model whose one large tensor is a hole in its file."""
+    """Write a model whose one large tensor is a hole in the file."""
     rows = nbytes // (4 * COLUMNS)
     big = TensorProto(name="big", data_type=TensorProto.FLOAT, dims=[rows, COLUMNS])
     nodes = [node("Gather", "big x", "y")] if use == "table" else [node("MatMul", "x big", "y")]
@@ -145,7 +145,7 @@ def _large(path: Path, nbytes: int, use: str) -> None:
 
 
 def test_half_a_gigabyte_of_weights_is_loaded_once(tmp_path):
-    """2.8 GB where protobuf, the checker and the copy without weights each held the weights."""
+    """Protobuf, the checker and a copy without weights once held the weights too: 2.8 GB."""
     nbytes = 500 * 2**20
     _large(tmp_path / "m.onnx", nbytes, "weight")
     ended = run(lambda: [int(et.load_onnx(tmp_path / "m.onnx").initializers["big"].nbytes)])

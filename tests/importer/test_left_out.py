@@ -1,4 +1,4 @@
-"""Weights of files whose exporter names no parameters: none stays constant without a word."""
+"""Weights in files without parameter names: none stays constant silently."""
 
 import numpy as np
 import onnx

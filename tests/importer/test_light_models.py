@@ -1,6 +1,6 @@
-"""The nine models of the onnx package: weights as ConstantOfShape, opset 9, a batch of 1 baked in.
+"""The onnx package's nine models: ConstantOfShape weights, opset 9, a fixed batch of 1.
 
-Each is loaded, initialised, and its gradients at batch 2 are compared with torch in float64.
+Each is loaded and initialised, and its gradients at batch 2 are compared with torch in float64.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from edgetrain.exporters.reference import StepResult, reference, with_state
 from edgetrain.ops.model import Model
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-# Side of the image: the files' 224, smaller where the head takes any size.
+# Image size: the files' 224, or smaller if the head accepts any size.
 SIDES = {
     "bvlc_alexnet": 224,
     "densenet121": 224,
@@ -38,7 +38,7 @@ BATCH = 2
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    """Torch's own choice would follow the machine."""
+    """Fix the thread count, because torch's default depends on the machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
@@ -64,7 +64,7 @@ def _data(model: Model, shape) -> tuple[dict[str, np.ndarray], np.ndarray]:
 def test_light_model_gradients_equal_torch(name):
     model = _load(name)
     assert len(model.parameters) > 10
-    # Heads that are convolutions keep two dimensions of one.
+    # Convolutional heads keep two dimensions of size 1.
     shape = (BATCH, 1, 1) if name in ("densenet121", "squeezenet") else (BATCH,)
     inputs, target = _data(model, shape)
     expected = reference(model, inputs, target)
@@ -80,7 +80,7 @@ def test_light_model_gradients_equal_torch(name):
 
 
 def _errors_of(model, inputs, target, expected: StepResult, **options) -> dict[str, float]:
-    """The error of each gradient; the loss has none to speak of."""
+    """Return the error of each gradient; the loss must be accurate."""
     loss, gradients = et.loss_and_gradients(model, inputs, target, **options)
     assert loss == pytest.approx(expected.loss, rel=1e-5)
     assert gradients.keys() == expected.gradients.keys()
@@ -88,7 +88,7 @@ def _errors_of(model, inputs, target, expected: StepResult, **options) -> dict[s
 
 
 def _errors(gradients: Mapping[str, np.ndarray], expected: StepResult) -> dict[str, float]:
-    """Relative to each tensor's norm, or to 1e-4 of that of all."""
+    """Return errors relative to each tensor's norm, but at least to 1e-4 of the norm of all."""
     least = 1e-4 * np.sqrt(sum(np.sum(g * g) for g in expected.gradients.values()))
     return {
         name: float(np.linalg.norm(gradients[name] - true) / max(np.linalg.norm(true), least))
@@ -97,11 +97,11 @@ def _errors(gradients: Mapping[str, np.ndarray], expected: StepResult) -> dict[s
 
 
 def _float32_runs(model, inputs, target, units: int) -> list[StepResult]:
-    """Torch's float32, then with weights moved by `units` in the last place: 1 for plain sums, 8
-    for Winograd's, which may be so much coarser (tests/kernels/test_winograd.py).
+    """Run torch in float32, then with weights moved by `units` in the last place: 1 for plain sums,
+    8 for Winograd's, whose error may be that much larger (tests/kernels/test_winograd.py).
 
-    Masks (a ReLU at zero) flip with every order of summation; one run may miss by luck what
-    another has. Of Winograd's flips only the worst is compared, in whichever tensor it is.
+    Masks (a ReLU at zero) flip with the order of summation, and which ones do is luck in any
+    single run. Of Winograd's flips only the worst is compared, in whichever tensor it occurs.
     """
     draw = np.random.default_rng(0)
     runs = [reference(model, inputs, target, dtype=torch.float32)]

@@ -1,4 +1,4 @@
-"""Files that are not models, or lie: one line, at once, without large allocations."""
+"""Damaged files and files that are not models: one line, at once, no large allocations."""
 
 import time
 import tracemalloc
@@ -29,7 +29,7 @@ def _load(tmp_path, proto):
 
 
 def _refused(tmp_path, proto, match=None, error=ModelError, **options):
-    """Loading or planning fails with one line, quickly, within 64 MiB."""
+    """Loading or planning fails in one line, quickly, within 64 MiB."""
     tracemalloc.start()
     start = time.perf_counter()
     try:
@@ -77,7 +77,7 @@ def test_load_refuses_every_truncation(tmp_path):
 
 
 def test_load_refuses_or_reads_every_flipped_byte(tmp_path):
-    """Whatever a damaged file says, nothing but our own error comes out."""
+    """A damaged file raises nothing but our own errors."""
     data, rng = bytearray(linear().SerializeToString()), np.random.default_rng(7)
     for at in rng.choice(len(data), 120, replace=False):
         changed = data.copy()

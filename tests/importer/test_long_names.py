@@ -1,4 +1,4 @@
-"""Weights with names beyond the limit have short ones inside, and their own in the trained file."""
+"""Weights with too long names get short ones inside, and their own names in the trained file."""
 
 import numpy as np
 import onnx

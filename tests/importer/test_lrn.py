@@ -1,4 +1,4 @@
-"""nn.LocalResponseNorm as torch's own exporters write it: pools over channels, 3-D for images."""
+"""nn.LocalResponseNorm as torch's exporters write it: pools over channels, 3-D for images."""
 
 import warnings
 from pathlib import Path
@@ -19,7 +19,7 @@ BATCH = 3
 
 
 def export(module: nn.Module, x: torch.Tensor, path: Path, dynamo: bool, **options) -> Path:
-    """What torch.onnx.export writes without a word about itself."""
+    """Run torch.onnx.export without its warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(module, (x,), path, dynamo=dynamo, input_names=["x"], **options)

@@ -1,4 +1,4 @@
-"""Malformed models: exit 4, one line that names the object, soon and in little memory."""
+"""Malformed models: exit status 4, one line that names the object, quickly, in little memory."""
 
 import re
 import resource
@@ -37,7 +37,7 @@ def test_malformed_models_exit_4_with_one_line_that_names_the_object(paths, caps
         if status != InputFileError.exit_status or not named or seconds > SECONDS:
             wrong.append((name, status, lines, seconds))
     assert wrong == []
-    # In KiB; the process may have grown before for other tests.
+    # In KiB; earlier tests may have grown the process already.
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < NBYTES
 
 

@@ -1,4 +1,4 @@
-"""Inputs without dimensions: a value makes them constants, and an If on them is folded."""
+"""Scalar inputs: giving a value makes them constants, and an If on them is folded."""
 
 import numpy as np
 import onnx
@@ -27,7 +27,7 @@ def _branch(name, factor):
 
 @pytest.fixture
 def path(tmp_path):
-    """y = (scale * x) @ w, times 2 if sr is 16000, else 3; flip exchanges these."""
+    """y = (scale * x) @ w, times 2 if sr is 16000, else 3; `flip` swaps the two cases."""
     arrays = {"w": np.random.default_rng(0).standard_normal((4, 3)).astype("f")}
     arrays["rate"] = np.array(16000)
     nodes = [

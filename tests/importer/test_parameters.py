@@ -1,4 +1,4 @@
-"""What is trained: metadata first, else the slots that initializers feed."""
+"""Which tensors are trained: by metadata, otherwise by the operands that initializers feed."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""What torch's own exporters make of a net is trained as the net would be."""
+"""torch's own exports of a net are trained like the net itself."""
 
 import re
 
@@ -19,7 +19,7 @@ _FAST = {("lstm", "new"), ("encoder", "new"), ("decoder", "old"), ("images", "ol
 
 
 def cases(fast: set[tuple[str, str]]) -> pytest.MarkDecorator:
-    """Every net by every exporter; those that are not `fast` are slow."""
+    """All nets and exporters; combinations not in `fast` are slow tests."""
     params = [
         pytest.param(
             (net, exporter),
@@ -32,7 +32,7 @@ def cases(fast: set[tuple[str, str]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", params, indirect=True)
 
 
-# The newer exporter computes at export what a norm of a weight and a softmax make of it.
+# The newer exporter folds the weight norm and the softmax of weights at export.
 FOLDED = {("images", "new")}
 
 
@@ -51,7 +51,7 @@ def numbers(module: torch.nn.Module) -> int:
 def test_plain_export_trains_every_number_of_the_module(case):
     net, exporter, module, _, model = case
     found = sum(model.initializers[name].size for name in model.parameters)
-    made = 8 if (net, exporter) in FOLDED else 0  # the scale of the weight norm is in the weight
+    made = 8 if (net, exporter) in FOLDED else 0  # the weight norm's scale is in the weight
     assert found == numbers(module) - made
     assert not {"positions", "cos", "sin", "mask"}.intersection(model.parameters)
     assert model.untrained == ()
@@ -69,7 +69,7 @@ def test_plain_export_names_weights_as_torch_does(case):
         assert set(model.parameters) == names
     elif (net, exporter) not in FOLDED:
         own = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-        # What the exporter computed (a softmax, a folded norm) is called by its node.
+        # Tensors that the exporter computed (a softmax, a folded norm) are named after their node.
         assert {name for name in model.parameters if not _OF_NODE.fullmatch(name)} <= own
 
 

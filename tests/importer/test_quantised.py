@@ -1,4 +1,4 @@
-"""Quantised graphs that are refused, by a line that says what was found."""
+"""Quantised graphs that are refused, in a line that says what was found."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _SCALE, _ZERO = np.float32(0.05), np.uint8(3)
 
 
 def _proto(nodes, arrays, opset=21, kind=TensorProto.FLOAT):
-    """x [batch, 4] through `nodes` to y."""
+    """x [batch, 4] through `nodes` to y, as a file."""
     arrays = {"s": _SCALE, "z": _ZERO, "w": np.eye(4, dtype=np.float32)} | arrays
     graph = helper.make_graph(
         [helper.make_node(op, i.split(), o.split(), **attrs) for op, i, o, attrs in nodes],
@@ -30,7 +30,7 @@ def _proto(nodes, arrays, opset=21, kind=TensorProto.FLOAT):
 
 
 def _model(nodes, arrays, opset=21, kind=TensorProto.FLOAT):
-    """The same, read."""
+    """Like `_proto`, decoded."""
     proto = _proto(nodes, arrays, opset, kind)
     return decode(parse(proto.SerializeToString(), "net"), Path("net"))
 
@@ -112,7 +112,7 @@ def test_integers_that_are_an_output_are_the_files(per, dtype) -> None:
     model = decode(parse(proto.SerializeToString(), "net"), Path("net"))
     (found,) = et.forward(model, {"x": x}).values()
     assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found.astype(int), expected.astype(int), atol=1)  # a tie of sums
+    np.testing.assert_allclose(found.astype(int), expected.astype(int), atol=1)  # sums may tie
 
 
 def test_other_integer_arithmetic_is_listed_as_unsupported() -> None:
@@ -185,6 +185,6 @@ def test_quantised_arithmetic_is_onnxruntimes(case: str) -> None:
     session = onnxruntime.InferenceSession(_proto(nodes, arrays).SerializeToString())
     (expected,) = session.run(None, {"x": x})
     (found,) = et.forward(_model(nodes, arrays), {"x": x}).values()
-    # A sum that lies between two steps may go to either.
+    # A sum halfway between two steps may round either way.
     assert np.mean(np.abs(found - expected) > 1e-5) < 0.1
     np.testing.assert_allclose(found, expected, atol=0.0801 if case.startswith("Q") else 1e-5)

@@ -1,4 +1,4 @@
-"""Files exported with a fixed batch: trained with any other, or refused with what would help."""
+"""Files exported with a fixed batch: trained with any other, or refused with advice."""
 
 import warnings
 from pathlib import Path
@@ -19,7 +19,7 @@ from .models import info, model, node, tensor
 
 
 class Encoder(nn.Module):
-    """Tokens, learned positions, two layers of torch's own, time first."""
+    """Tokens, learned positions, two torch encoder layers, time first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Encoder(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """An LSTM whose first states are written out, then a GRU in both directions."""
+    """An LSTM with explicit initial states, then a bidirectional GRU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Recurrent(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """A view with the batch written out, and a product over it."""
+    """A view with an explicit batch size, and a product after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Convolutions(nn.Module):
 
 
 class Patches(nn.Module):
-    """A small ViT: a class token for each sample, patches by a convolution."""
+    """A small ViT: patches from a convolution, a class token for each sample."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def _exported(name: str, batch: int, dynamo: bool, path: Path):
     torch.manual_seed(0)
     made, sample = NETS[name]
     module = made()
-    for parameter in module.parameters():  # the exporter ties what is equal
+    for parameter in module.parameters():  # the exporter ties equal parameters
         nn.init.normal_(parameter, std=0.4)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -124,7 +124,7 @@ def _compared(name: str, batch: int, dynamo: bool, others, path: Path) -> None:
                 true = named[key].grad.numpy()
                 if found.shape == true.shape:
                     np.testing.assert_allclose(found, true, rtol=1e-3, atol=1e-5, err_msg=key)
-        # What the file has merged, or in another layout, is judged by the norm of the whole.
+        # Tensors that the file merged or stores in another layout: compare the norm of all.
         if sum(found.size for found in gradients.values()) == sum(
             p.numel() for p in named.values()
         ):
@@ -157,7 +157,7 @@ def _zeros(name: str, *shape: int) -> onnx.TensorProto:
     return numpy_helper.from_array(np.zeros(shape, np.float32), name)
 
 
-# name -> (nodes and initializers of a batch, the input's other dimensions, a batch to bake in)
+# name -> (nodes and initializers for a batch size, other input dimensions, fixed batch size)
 CASES = {
     "reshape": (lambda b: ([node("Reshape", "x s", "r"), node("MatMul", "r w", "y")],
                            [_ints("s", b, 2, 2), tensor("w", 2, 3)]), (4,), 2),
@@ -222,7 +222,7 @@ def _case(name: str, batch: int, path: Path):
 
 @pytest.mark.parametrize("name", CASES)
 def test_rebatch_gives_every_sample_what_the_file_gives_it(name, tmp_path):
-    """Against the same nodes written for the larger batch."""
+    """Compared with the same nodes written for the larger batch."""
     baked, wide = CASES[name][2], 6
     small = _case(name, baked, tmp_path / "small.onnx")
     large = _case(name, wide, tmp_path / "large.onnx")
@@ -235,7 +235,7 @@ def test_rebatch_gives_every_sample_what_the_file_gives_it(name, tmp_path):
 
 
 def _refused(path: Path):
-    """Each of the two samples has a row of its own in a constant."""
+    """A constant has a separate row for each of the two samples."""
     rows = numpy_helper.from_array(np.array([[1.0], [2.0]], np.float32), "k")
     nodes = [node("Gemm", "x w b", "h"), node("Mul", "h k", "y")]
     made = model(nodes, [tensor("w", 4, 3), tensor("b", 3), rows], [info("x", 2, 4)],

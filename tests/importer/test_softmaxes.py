@@ -1,4 +1,4 @@
-"""Softmax and Sigmoid as exporters spell them out, and what may stand between them and a loss."""
+"""Softmax and Sigmoid as exporters write them out, and what may follow before a loss."""
 
 import warnings
 
@@ -31,7 +31,7 @@ FLOATS = {
 
 
 def _save(path, nodes, opset=18, x=("N", 4), y=("N", C), ints=(), weights=True):
-    """y of x @ w + b = z and these nodes."""
+    """Save a net with z = x @ w + b followed by these nodes, which compute y."""
     r = np.random.default_rng(0).standard_normal
     arrays = {"w": r((4, C)).astype("f"), "b": r(C).astype("f")} if weights else {}
     arrays |= {name: np.float32(v) for name, v in FLOATS.items()}
@@ -178,7 +178,7 @@ CLASSES = np.array([0, 1, 2, 3, 4, 0], np.int32)
 
 
 def _torch(loss, target):
-    """Loss and gradients of x @ w + b by torch."""
+    """Return torch's loss and gradients for x @ w + b."""
     r = np.random.default_rng(0).standard_normal
     w, b = (torch.tensor(r(s).astype("f"), requires_grad=True) for s in ((4, C), (C,)))
     value = loss(torch.tensor(X) @ w + b, torch.tensor(target))
@@ -312,7 +312,7 @@ def test_softmax_over_another_axis_than_the_classes_is_not_absorbed(tmp_path):
     path = _save(tmp_path / "m.onnx", nodes, y=("N", C, 1, 1), ints={"shape": [-1, C, 1, 1]})
     target = CLASSES.reshape(6, 1, 1)
     value, _ = et.loss_and_gradients(path, {"x": X}, target)
-    assert value == pytest.approx(np.log(C), rel=1e-6)  # a softmax over one is 1 everywhere
+    assert value == pytest.approx(np.log(C), rel=1e-6)  # a softmax over one element is always 1
 
 
 def test_exported_model_still_gives_the_files_own_outputs(tmp_path):
@@ -328,7 +328,7 @@ def test_exported_model_still_gives_the_files_own_outputs(tmp_path):
     np.testing.assert_allclose(found, torch.softmax(logits, 1).numpy(), rtol=1e-5)
 
 
-# A softmax that nothing recognises: of powers of two.
+# A softmax with powers of two, which nothing recognises.
 _UNKNOWN = [node("Pow", "two z", "e"), _SUM, node("Div", "e t", "y")]
 _UNKNOWN_SIGMOID = [node("Pow", "two z", "e"), node("Add", "e one", "t"), node("Div", "e t", "y")]
 

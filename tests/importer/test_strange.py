@@ -1,4 +1,4 @@
-"""Every strange file is bound or refused: soon, in little memory, in one line with its name."""
+"""Every strange file is bound or refused: quickly, in little memory, in one line with its name."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from ..fuzz.children import fault, run
 from .strange import strange
 
 FILES = dict(strange())
-LINE = 2000  # characters of a message
+LINE = 2000  # maximum characters of a message
 
 
 def _built(path) -> int:

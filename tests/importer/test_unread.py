@@ -1,4 +1,4 @@
-"""Outputs that are not trained stay in the file as they are; linear models of ai.onnx.ml."""
+"""Untrained outputs stay in the file unchanged; linear models of ai.onnx.ml."""
 
 import numpy as np
 import onnx
@@ -94,7 +94,7 @@ def test_branch_that_is_not_trained_is_carried_unchanged(branch, first, tmp_path
     weights = np.array(trainer.parameters["w"])
     assert not np.array_equal(weights, before)
     out = trainer.export_onnx(tmp_path / "out.onnx")
-    # The same file with the trained weights put in by hand.
+    # The same file with the trained weights inserted by hand.
     proto = onnx.load(path)
     for one in proto.graph.initializer:
         if one.name == "w":
@@ -145,7 +145,7 @@ AFTER = {
 _F = torch.nn.functional
 POSTS = {
     "SOFTMAX": lambda z: z,
-    "LOGISTIC": lambda z: _F.logsigmoid(z),  # and its sum made 1: a softmax of the logarithm
+    "LOGISTIC": lambda z: _F.logsigmoid(z),  # normalised to a sum of 1: a softmax of the logarithm
 }
 
 
@@ -261,7 +261,7 @@ def test_classifier_whose_form_no_op_has_is_refused_by_name(tmp_path):
     ],
 )
 def test_output_that_reads_no_input_is_refused(nodes, tmp_path):
-    """Noise and weights alone: no data would reach it."""
+    """Noise and weights only: no data would reach it."""
     weights = [array("w", R((4, 3))), array("v", R((1, 4)))]
     path = save(tmp_path / "net.onnx", nodes, [info("y", None, 3)], weights)
     with pytest.raises(ModelError, match="output 'y' does not depend on any input"):
@@ -280,7 +280,7 @@ SCALERS = {
 @pytest.mark.parametrize("scaler", SCALERS)
 @pytest.mark.parametrize("behind", ["", "Identity", "ZipMap"])
 def test_binary_classifier_of_a_pipeline_trains_its_network_alone(scaler, behind, tmp_path):
-    """Probabilities are [1 - p, p]; the scaler stays what it is."""
+    """Probabilities are [1 - p, p]; the scaler stays unchanged."""
     w, v, b = R((4, 5)).astype("f"), R((5, 1)).astype("f"), R((1, 1)).astype("f")
     scale = np.abs(R((1, 4))).astype("f") + 1
     nodes = [

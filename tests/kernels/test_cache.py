@@ -1,4 +1,4 @@
-"""Cached code is checked: damaged and swapped files are noticed, world-writable folders refused."""
+"""Cached code is checked: damage and swaps are noticed, folders others can write to refused."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A kernel's cache key: independent of comments, docstrings and source locations only."""
+"""A kernel's cache key covers its code, but not comments, docstrings or source locations."""
 
 import os
 import shutil

@@ -99,7 +99,7 @@ def test_a_vector_has_the_bits_of_its_numbers(name: str) -> None:
 
 
 def _lanes_of_integers():
-    """Return a kernel body over integer lanes and two kinds of masks; results are int32 by 16."""
+    """Return a function of integer lanes and two kinds of masks; results are int32 in 16 lanes."""
     from edgetrain.kernels.language.number import alike, lane, shuffled, to, together, where
     from edgetrain.kernels.language.vector import floats, ints, numbers16, unsigned
 

@@ -1,8 +1,8 @@
-"""One node test of the onnx package through the evaluation graph: passed, refused, left out, wrong.
+"""Runs a node test of the onnx package on the evaluation graph: passed, refused, left out, wrong.
 
-Inputs that share the first floating input's first dimension are the model's inputs, the others
-initializers, as in a file. A refusal names the node and why; a wrong number, or an error that is
-not an EdgetrainError, is `wrong`. What the data of a case cannot decide is left out.
+Inputs with the same first dimension as the first floating input become the model's inputs, the
+others initializers, as in a file. A refusal names the node and the reason. A wrong number, or an
+error other than EdgetrainError, is `wrong`. Cases that their data cannot decide are left out.
 """
 
 import re
@@ -24,25 +24,25 @@ from edgetrain.ops import registry
 from edgetrain.ops.allowance import Allowance
 from edgetrain.ops.registry import OnnxNode
 
-# Where the test data depart from the standard's text.
+# Tests whose data differ from the standard's text.
 DEVIATIONS = {
     "test_resize_downsample_scales_linear_align_corners": "length_resized is not rounded down",
     "test_resize_downsample_scales_cubic_align_corners": "length_resized is not rounded down",
 }
 PASSED, REFUSED, LEFT_OUT, WRONG = "passed", "refused", "left out", "wrong"
 
-# Ops whose outputs no data can foretell.
+# Ops with unpredictable outputs.
 RANDOM = {
     "Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
 }  # fmt: skip
-# Ops that files have between a weight and its readers.
+# Ops that files put between a weight and its readers.
 OF_WEIGHTS = {"DequantizeLinear"}
 _ZERO = "zero"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one case."""
+    """The result of one case."""
 
     case: str
     op_type: str
@@ -68,7 +68,7 @@ def run_case(case) -> Verdict:
 
 
 def op_of(case) -> str:
-    """The op that a case tests; one whose function was expanded has its nodes' names after it."""
+    """Return the op that a case tests; an expanded function has it in its value names."""
     nodes = case.model.graph.node
     if "_expanded" not in case.name:
         return nodes[0].op_type
@@ -77,20 +77,20 @@ def op_of(case) -> str:
 
 
 def _array(value) -> np.ndarray | None:
-    """A test's value as an array; None where it is something else."""
+    """Return a test value as an array, or None if it is something else."""
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     return np.asarray(value) if isinstance(value, np.ndarray | np.generic) else None
 
 
 def _short(error: Exception) -> str:
-    """The reason without names and numbers, so that equal ones are counted together."""
+    """Remove names and numbers, so that equal reasons are counted together."""
     text = re.sub(r"^node '[^']*' ", "", str(error))
     return re.sub(r"-?\d[\d.e+-]*", "#", text)[:90]
 
 
 def _unfit(case) -> str:
-    """Why the case is outside of what is compared; "" where it is not."""
+    """Return why the case cannot be compared, or ""."""
     if case.name in DEVIATIONS:
         return f"test data, not the text, torch or onnxruntime: {DEVIATIONS[case.name]}"
     arrays = [_array(a) for part in case.data_sets[0] for a in part]
@@ -110,7 +110,7 @@ def _unfit(case) -> str:
 
 
 def _add_zero(graph: onnx.GraphProto, shape: Sequence[int]) -> list[str]:
-    """Have a graph of weights alone read an input: zeros, added to what it computes."""
+    """Add a zero input to a graph of weights only, so that it reads an input."""
     (result,) = graph.output
     graph.input.append(helper.make_tensor_value_info(_ZERO, onnx.TensorProto.FLOAT, shape))
     graph.node.append(helper.make_node("Add", [result.name, _ZERO], ["sum"]))
@@ -145,7 +145,7 @@ def _outputs(
 
 
 def _is_folded(node: onnx.NodeProto, arrays) -> bool:
-    """Ops that exist at import alone, and whatever has integers alone."""
+    """Whether the node is folded: an op that exists only at import, with integer operands."""
     kinds = {a.dtype.kind for a in arrays.values()}
     return node.op_type in FOLDS and "f" not in kinds
 
@@ -158,7 +158,7 @@ def _attribute(attribute):
 
 
 def _runtime(arrays) -> list[str]:
-    """Names of the inputs that are fed: of one batch, floating where any is."""
+    """Names of inputs with the first one's batch size; floating-point ones only, if any exist."""
     fit = [n for n, a in arrays.items() if a.ndim and a.size]
     floating = [n for n in fit if arrays[n].dtype.kind == "f"] or fit
     batch = arrays[floating[0]].shape[0] if floating else 0
@@ -184,9 +184,9 @@ def _compare(found: Sequence[np.ndarray], expected: Sequence[np.ndarray], case) 
 
 
 def every_case() -> list:
-    """The node tests of the onnx package that have an op which edgetrain lists."""
+    """Return the onnx package's node tests of ops that edgetrain lists."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # of numpy, while the package computes what it expects
+        warnings.simplefilter("ignore")  # numpy's, while the package computes expected values
         from onnx.backend.test.case.node import collect_testcases
 
         cases = collect_testcases(None)

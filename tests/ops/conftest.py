@@ -1,4 +1,4 @@
-"""Models of a few nodes need no search: their planner gets a hundredth of its effort."""
+"""Gives the planner a hundredth of its effort: models of a few nodes need no search."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,6 @@ from ..planner import hurried
 
 @pytest.fixture(autouse=True, scope="package")
 def quick_planner() -> Iterator[None]:
-    """The planner of every test here."""
+    """Speed up the planner in every test here."""
     with hurried():
         yield

@@ -1,4 +1,4 @@
-"""From a row of tests/cases.py to a model, its data, and what torch says in float64."""
+"""Turns a row of tests/cases.py into a model, its data, and torch's results in float64."""
 
 import functools
 import json
@@ -24,7 +24,7 @@ from ..op_case import BATCH, A, C, Case, Ids, P, X
 
 @dataclass(frozen=True)
 class Built:
-    """A case as a model; `loss` and `grads` are torch's, in float64."""
+    """A case as a model; `loss` and `grads` are torch's results in float64."""
 
     proto: onnx.ModelProto
     model: Model
@@ -36,7 +36,7 @@ class Built:
 
 
 class _Maker:
-    """Collects nodes, initializers and tensors of a case."""
+    """Collects the nodes, initializers and tensors of a case."""
 
     def __init__(self, case: Case) -> None:
         self.rng = np.random.default_rng(zlib.crc32(case.id.encode()))
@@ -51,7 +51,7 @@ class _Maker:
             self._add(k, arg)
 
     def numbers(self, shape, positive) -> np.ndarray:
-        """Half of a range, where one is given: an X is the sum of two."""
+        """Draw from half of a given range, because an X is the sum of two draws."""
         if isinstance(positive, tuple):
             return self.rng.uniform(positive[0] / 2, positive[1] / 2, shape).astype(np.float32)
         if positive:
@@ -101,14 +101,14 @@ class _Maker:
         self.values.append(value)
 
     def scaled(self, y: torch.Tensor) -> torch.Tensor:
-        """A truth value as a float times a parameter, so that there is something to train."""
+        """Turn a boolean output into a float times a parameter, to have something to train."""
         scale = self._parameter("scale", self.numbers((), True))
         self.nodes.append(helper.make_node("Cast", ["y0"], ["number"], to=TensorProto.FLOAT))
         self.nodes.append(helper.make_node("Mul", ["number", "scale"], ["scaled"]))
         return y.double() * scale
 
     def node(self, parts) -> str:
-        """The case's node, its outputs joined in reverse order; returns the output's name."""
+        """Add the case's node; join several outputs in reverse order. Return the output's name."""
         outputs = [f"y{k}" for k in range(self.case.outputs)]
         attrs = dict(self.case.attrs)
         inputs = self.names[: len(self.names) - self.case.captured]
@@ -124,7 +124,7 @@ class _Maker:
         return "joined"
 
     def end(self, name: str, y: torch.Tensor) -> tuple[str, torch.Tensor]:
-        """Bring the batch to the front where the op's output has none."""
+        """If the output has no batch axis, flatten it and add one."""
         if self.inputs and y.ndim >= 2 and y.shape[0] == self.batch:
             return name, y
         self._initializer("flat", np.array([1, -1]))
@@ -154,7 +154,7 @@ class _Maker:
 
 @functools.cache
 def build(case: Case) -> Built:
-    """Model, data and reference of a case."""
+    """Build the model, data and torch reference of a case."""
     maker = _Maker(case)
     y = case.meaning(*maker.values)
     parts = tuple(y) if isinstance(y, tuple | list) else (y,)
@@ -177,14 +177,14 @@ def build(case: Case) -> Built:
 
 
 def program(built: Built, **options) -> Program:
-    """One microbatch of the model, with three threads' workspaces."""
+    """Compile one microbatch of the model, with workspaces for three threads."""
     return gradient_program(
         built.model, built.inputs, built.target, loss="mse", threads=3, **options
     )
 
 
 def run(compiled: Program, built: Built, threads: int) -> tuple[float, dict[str, np.ndarray]]:
-    """Loss and gradients of one microbatch."""
+    """Return loss and gradients of one microbatch."""
     session = Session(compiled, threads=threads)
     try:
         loss = run_microbatch(session, built.inputs, built.target)
@@ -194,7 +194,7 @@ def run(compiled: Program, built: Built, threads: int) -> tuple[float, dict[str,
 
 
 def predict(compiled: Program, built: Built) -> np.ndarray:
-    """The model's output in evaluation mode."""
+    """Return the model's output in evaluation mode."""
     session = Session(compiled, threads=2)
     try:
         needed = {slot.name for slot in compiled.inputs["eval"]}

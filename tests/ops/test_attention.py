@@ -1,4 +1,4 @@
-"""Attention's further outputs and its lengths of padded keys, against onnx.reference."""
+"""Attention's extra outputs and lengths of padded keys, compared with onnx.reference."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def _check(proto, inputs) -> None:
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 def test_attention_gives_its_scores_at_every_stage(mode):
     inputs, outputs = _inputs(), ("y", "", "", "scores")
-    # onnx.reference caps what mode 0 gives, which the standard says is the plain product.
+    # In mode 0 onnx.reference applies softcap; the standard says this output is the plain product.
     attrs = {"is_causal": 1, "softcap": 2.0 if mode else 0.0, "qk_matmul_output_mode": mode}
     _check(_proto(inputs, ("q", "k", "v"), outputs, 23, **attrs), inputs)
 

@@ -1,4 +1,4 @@
-"""Every call that ops, losses, optimizers and rewiring make is one that its kernel declares."""
+"""All kernel calls from ops, losses, optimizers and rewiring match the kernels' declarations."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ for _case in CASES:
 
 
 def faults(call: Call, values: Mapping) -> list[str]:
-    """What the declaration does not say: names, kinds of what is given for them."""
+    """Return mismatches with the declaration: names, and types of arguments."""
     spec = registry.variants(call.kernel)[0].spec
     operands = {o.name: o for o in spec.operands if o.mode != "t"}
     needed = {name for name, o in operands.items() if not o.optional}
@@ -47,7 +47,7 @@ def faults(call: Call, values: Mapping) -> list[str]:
 
 
 def node_faults(node: Node, graph: Graph) -> Iterator[str]:
-    """`faults` of a node's calls, and operands that are read or written behind the graph's back."""
+    """Yield `faults` of a node's calls, and operands missing in its lists of reads and writes."""
     reads, writes = ({graph.root(n) for n in names} for names in (node.reads, node.writes))
     for call in op(node.op).lower(node, graph):
         yield from faults(call, graph.values)

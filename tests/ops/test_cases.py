@@ -22,7 +22,7 @@ def _plain(case: Case):
 
 
 def _distance(found: np.ndarray, expected: np.ndarray, scale: float) -> float:
-    """Relative L2; a tensor far below the largest gradient is measured against that one."""
+    """Relative L2 error; tensors far below the largest gradient are measured against that one."""
     norm = max(float(np.linalg.norm(expected)), 1e-3 * scale, 1e-12)
     return float(np.linalg.norm(found.astype(np.float64) - expected)) / norm
 
@@ -45,7 +45,7 @@ def test_case_ids_are_unique():
 def test_case_loss_and_gradients_equal_torch(case):
     built, _, (loss, grads) = _plain(case)
     assert grads.keys() == built.grads.keys()
-    # One op in float32 against float64: a few roundings of sums of tens of terms.
+    # One op in float32 against float64: a few rounding errors of sums of tens of terms.
     assert loss == pytest.approx(built.loss, rel=1e-5)
     assert _worst(grads, built) < 2e-5
 
@@ -71,13 +71,13 @@ def test_case_is_bit_identical_for_one_thread_and_at_the_minimum_budget(case):
             np.testing.assert_array_equal(other[name], grad, err_msg=name)
 
 
-@pytest.mark.slow  # the kernels' own tests have fp16; here every op would be compiled once more
+@pytest.mark.slow  # kernel tests cover fp16; this would compile every op once more
 @EACH
 def test_case_in_fp16_is_close(case):
     built = harness.build(case)
-    compiled = harness.program(built, precision="fp16", loss_scale=64.0)  # a steep one overflows
+    compiled = harness.program(built, precision="fp16", loss_scale=64.0)  # large gradients overflow
     loss, grads = harness.run(compiled, built, threads=2)
-    # 11 bits of mantissa in every value on the way, and a stochastic rounding at the end.
+    # Every value has an 11-bit mantissa, and the last one is rounded stochastically.
     assert loss == pytest.approx(built.loss, rel=1e-2)
     assert _worst(grads, built) < 1e-2
 

@@ -1,4 +1,4 @@
-"""GroupNormalization of opset 18, which onnx's checker no longer lets pass, and refusals."""
+"""GroupNormalization of opset 18, which onnx's checker no longer accepts, and refusals."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def _model(tmp_path, opset: int, groups: int, scale: np.ndarray, bias: np.ndarra
 
 @pytest.fixture
 def parts() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x, and scale and bias of three groups."""
+    """Return x, and scale and bias of three groups."""
     rng = np.random.default_rng(7)
     return tuple(rng.normal(size=shape).astype(np.float32) for shape in ((2, 6, 4), 3, 3))
 

@@ -1,4 +1,4 @@
-"""Integers that depend on inputs: ops compute them as onnxruntime does."""
+"""Integers computed from inputs equal onnxruntime's."""
 
 import numpy as np
 import onnx
@@ -13,7 +13,7 @@ from edgetrain.exporters import export_torch
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 AXIS, BOTH = {"axes": [1]}, {"axes": [0, 1]}
 FACTORS = {"w": [[1, -2], [3, 0], [0, 5], [-1, 1]]}
-# Name -> (op type, shapes of its inputs, constants behind them, attributes).
+# Name -> (op type, shapes of its inputs, constant operands after them, attributes).
 CASES = {
     **{name: (name, [(3, 4)], {}, {}) for name in ("Neg", "Abs", "Sign", "Relu")},
     **{
@@ -57,7 +57,7 @@ def _model(op, shapes, constants, attrs) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("largest", [5, 900])  # float16 has no integer over 2,048 that is odd
+@pytest.mark.parametrize("largest", [5, 900])  # float16 has no odd integers above 2,048
 def test_integers_are_those_of_onnxruntime(name, largest):
     rng, (op, shapes, constants, attrs) = np.random.default_rng(0), CASES[name]
     model = _model(op, shapes, constants, attrs)
@@ -71,7 +71,7 @@ def test_integers_are_those_of_onnxruntime(name, largest):
 
 
 class _Mean(nn.Module):
-    """The mean of those words that are no padding, which is counted in integers."""
+    """The mean over words that are not padding, counted in integers."""
 
     def __init__(self):
         super().__init__()
@@ -101,6 +101,6 @@ def test_a_mean_over_counted_words_trains_as_in_torch(precision, tmp_path):
         trainer.step(ids.numpy(), target.numpy())
         moved = before - trainer.parameters["head.weight"]
     expected = module.head.weight.grad.numpy()
-    # float16 weights are rounded up or down: one unit in their last place.
+    # float16 weights are rounded up or down: one unit in the last place.
     tolerance = 1e-6 if precision == "fp32" else 2**-10 * np.abs(before).max()
     np.testing.assert_allclose(moved, expected, atol=tolerance)

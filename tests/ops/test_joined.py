@@ -1,4 +1,4 @@
-"""Axes over which ONNX ops take elements together: their own files say so."""
+"""The axes over which ONNX ops combine elements, as declared in the ops' own files."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_samples_lie_on_no_axis_that_an_op_joins(op_type, attrs, rank, axes):
     ],
 )  # fmt: skip
 def test_a_rule_of_samples_holds_for_an_op_of_any_name(rule, kind, degree, step):
-    """A sum of another name than reduce_sum was a mean: a split weighed its samples otherwise."""
+    """Sums by ops not named reduce_sum once counted as means, so splits were weighted wrongly."""
     values = {name: Value(name, (4, 1), "f32", "activation") for name in ("a", "b", "y")}
     pooled = rule in (samples.summed, samples.averaged)
     inputs = ("a", "b") if rule in (samples.added, samples.subtracted) else ("a",)

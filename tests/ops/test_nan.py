@@ -1,4 +1,4 @@
-"""IsNaN and IsInf: what torch does behind a softmax; masks that leave something, or nothing."""
+"""IsNaN and IsInf after a softmax, as in torch; masks that leave some elements, or none."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_rows_without_anything_left_become_zeros(mask, compared):
         torch.tensor(x) @ weights["scores.weight"] + torch.tensor(mask, dtype=torch.float32), -1
     )
     soft = torch.where(torch.isnan(soft), 0.0, soft)
-    if compared:  # torch's own gradient of such a row is NaN: leave it out
+    if compared:  # torch's own gradient of this row is NaN: leave it out
         soft = torch.cat([soft[:, :2], soft[:, 2:3].detach() * 0, soft[:, 3:]], 1)
     logits = (soft @ weights["out.weight"]).mean(1)
     expected = torch.nn.functional.cross_entropy(logits, torch.tensor(target).long())

@@ -1,4 +1,4 @@
-"""MaxPool's second output: refused where it is read, ignored where it is not."""
+"""MaxPool's second output: refused if something reads it, otherwise ignored."""
 
 from pathlib import Path
 

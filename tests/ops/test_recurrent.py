@@ -1,4 +1,4 @@
-"""Recurrent nodes with some of their outputs, trained or frozen; what is refused, by name."""
+"""Recurrent nodes with subsets of their outputs, trained or frozen; refusals by name."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def _arrays(cell: str, d: int) -> dict[str, np.ndarray]:
 
 
 def _model(cell: str, d: int, wanted: tuple[str, ...], **attrs):
-    """x [BATCH, T, WIDTH] -> the wanted outputs, batch first, side by side: "out" [BATCH, ...]."""
+    """x [BATCH, T, WIDTH] -> "out" [BATCH, ...]: the wanted outputs, batch first, concatenated."""
     nodes = [helper.make_node("Transpose", ["x"], ["steps"], perm=[1, 0, 2])]
     outputs = [_NAMES[k] if k in wanted else "" for k in ("y", "yh", "yc")]
     while not outputs[-1]:

@@ -1,4 +1,4 @@
-"""Rows of ops: the call that they say, with what follows from shapes, attributes and the usual."""
+"""Op rows: the kernel call they make, with values from shapes, attributes and defaults."""
 
 import pytest
 

@@ -34,7 +34,7 @@ IMAGE[1, 2, :2, :2] = [[1, -1], [2, 0]]
 
 @dataclass(frozen=True, eq=False)
 class Special:
-    """One node on one or two parameters and constants; `meaning` takes the parameters alone."""
+    """One node on one or two parameters and constants; `meaning` takes only the parameters."""
 
     op: str
     meaning: Callable
@@ -77,8 +77,8 @@ def _pointwise() -> list[Special]:
 
 
 def _bounds() -> list[Special]:
-    """torch.clamp has slope 1 at its bounds, relu6 and hardtanh 0. A file without a word of its
-    functions has torch.clamp, except between 0 and 6."""
+    """torch.clamp has slope 1 at its bounds, relu6 and hardtanh have 0. A file that does not name
+    the function means torch.clamp, except between 0 and 6."""
     low, high = np.float32(-1), np.float32(1)
     clamped = {"function": "clamp"}
     return [
@@ -195,7 +195,7 @@ SPECIAL = [*_pointwise(), *_pairs(), *_rows(), *_pools()]
 
 
 def _model(row: Special, count: int):
-    """The node between parameters and an output [batch, count]."""
+    """A net with the node between its parameters and an output [batch, count]."""
     values = {"w": row.values} | ({} if row.second is None else {"v": row.second})
     arrays = {name: np.asarray(array, np.float32) for name, array in values.items()}
     arrays |= {f"c{k}": np.asarray(array) for k, array in enumerate(row.constants)}
@@ -224,10 +224,10 @@ def _model(row: Special, count: int):
 
 
 def _compared(row: Special, scale: float = 1.0, **options):
-    """{parameter: (found gradient, torch's)} and both losses; torch computes in float64."""
+    """Return [(our gradient, torch's)] and both losses; torch computes in float64."""
     given = [row.values] if row.second is None else [row.values, row.second]
     made = [np.asarray(scale * np.asarray(v), np.float32).astype(np.float64) for v in given]
-    if options:  # what fp16 does not hold is no case of it
+    if options:  # avoid values that fp16 cannot represent
         made = [np.where(np.abs(v) < 1e-7, 0 * v, v) for v in made]
     leaves = [torch.tensor(v, requires_grad=True) for v in made]
     y = row.meaning(*leaves).reshape(1, -1)
@@ -250,7 +250,7 @@ def test_gradient_is_torchs_wherever_that_is_finite(row):
     _, _, pairs = _compared(row)
     for found, expected in pairs:
         known = np.isfinite(expected) & (np.abs(expected) < np.finfo(np.float32).max)
-        # One op in float32 against float64; cancellation in norms leaves some 1e-6.
+        # One op in float32 against float64; cancellation in norms leaves about 1e-6.
         np.testing.assert_allclose(found[known], expected[known], 1e-4, 2e-6)
 
 
@@ -268,7 +268,7 @@ def test_every_reduction_and_pool_has_special_values():
 )
 def test_norms_in_fp16_neither_vanish_nor_overflow(row, size):
     found, loss, pairs = _compared(row, size, precision="fp16", loss_scale=1.0)
-    # 11 bits of a stored output; a loss of their squares.
+    # Outputs are stored with 11 bits; the loss squares them.
     assert found == pytest.approx(loss, rel=2e-2)
     ((grads, expected),) = pairs
     np.testing.assert_allclose(grads, expected, 2e-2, 5e-3 * np.abs(expected).max())
@@ -297,7 +297,7 @@ SPELLED = {
 
 @pytest.mark.parametrize("kind", SPELLED)
 def test_deviations_and_norms_written_as_arithmetic_have_torchs_gradient_at_zero(kind):
-    """As torch's exporters write x.std(), which torch itself differentiates to 0 there."""
+    """torch's exporters write x.std() this way; torch itself gives it a gradient of 0 there."""
     parts, meaning = SPELLED[kind]
     rows = ROWS[:9]
     nodes = [helper.make_node(op, reads.split(), [name]) for op, reads, name in parts]
@@ -332,9 +332,9 @@ SHORT = {
     "row", [r for r in _bounds() if r.op == "Clip" and r.second is None], ids=lambda row: row.id
 )
 def test_slopes_at_bounds_are_kept_by_short_formats(row, kind):
-    """A value saved in 8 bits stays on its side of the bounds; POINTS are numbers of fp16."""
+    """A value saved in 8 bits stays on its side of the bounds; fp16 represents POINTS exactly."""
     near = np.array([-1 - 2**-10, -1 + 2**-10, 1 - 2**-10, 1 + 2**-10, *POINTS])
     row = replace(row, values=np.tile(near[np.abs(near) < 30], (5, 1)))
     _, _, pairs = _compared(row, **SHORT[kind])
     for found, expected in pairs:
-        np.testing.assert_allclose(found, expected, 2e-3, 1e-4)  # dy of 11 bits
+        np.testing.assert_allclose(found, expected, 2e-3, 1e-4)  # dy has 11 bits

@@ -1,4 +1,4 @@
-"""Branch and bound against enumeration, and on files whose greedy placements miss the capacity."""
+"""Branch and bound against enumeration, and on instances where greedy placement fails."""
 
 import itertools
 from pathlib import Path
@@ -24,7 +24,7 @@ def columns(buffers: list[Buffer]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def least_height(buffers: list[Buffer]) -> int:
-    """The best of all greedy orders: one of them is optimal."""
+    """Return the best height of all greedy orders; one of them is optimal."""
     start, stop, size = columns(buffers)
     offset, pairs = np.zeros(len(buffers), np.int64), lives(start, stop)
     return min(
@@ -44,7 +44,7 @@ def test_branch_and_bound_finds_the_least_height_and_no_less(seed):
 
 
 def tiling(seed: int) -> list[Buffer]:
-    """A tiling of a full rectangle, 24 steps by 1000 bytes: every byte is live at every step."""
+    """Tile a full rectangle of 24 steps by 1000 bytes: every byte is live at every step."""
     rng = np.random.default_rng(seed)
     buffers: list[Buffer] = []
 

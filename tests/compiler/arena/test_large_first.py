@@ -1,4 +1,4 @@
-"""Large buffers exactly, small ones around them."""
+"""Placing large buffers exactly, then small ones around them."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def _lives(buffers: list[Buffer]):
 
 
 def training_like(seed: int) -> list[Buffer]:
-    """A full tiling of wide maps, and six small vectors beside each of them."""
+    """A full tiling of wide maps, each with six small vectors live at the same time."""
     rng = np.random.default_rng(seed)
     maps = [Buffer(b.id, b.start, b.stop, 1024 * b.nbytes) for b in tiling(seed)]
     small = [

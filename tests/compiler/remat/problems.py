@@ -1,4 +1,4 @@
-"""Small problems for the tests of the planner."""
+"""Small problems for the planner tests."""
 
 import random
 
@@ -6,7 +6,7 @@ from edgetrain.compiler.remat import Problem, Step
 
 
 def chain(depth: int, nbytes: int = 4, saved: int = 0) -> Problem:
-    """A chain x0 -> x1 .. -> x<depth>; backward k reads x[k-1], x[k], what F k saved."""
+    """A chain x0 -> x1 .. -> x<depth>; backward k reads x[k-1], x[k] and the saved value of F k."""
     sizes = [nbytes] * (depth + 1) + [saved] * (depth + 1) + [nbytes] * (depth + 1)
     steps = []
     for k in range(1, depth + 1):

@@ -1,4 +1,4 @@
-"""The yardstick, and the other solvers held against it."""
+"""The exact solver, and other solvers compared with it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Fifty budgets a graph: never a peak above the budget, and more bytes never cost more."""
+"""Fifty budgets per graph: peaks stay within the budget, and more bytes never cost more time."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from .problems import chain, random_problem
 
 
 def residual_graph(blocks: int) -> dict:
-    """A residual network as a graph file holds it: convolution, norm, ReLU, addition."""
+    """A residual network in the graph file format: convolution, norm, ReLU, addition."""
     nodes = [{"fwd_flops": 0, "out_bytes": 64, "saved": 0, "bwd_in": [], "bwd_out": False}]
     edges: list[list[int]] = []
 

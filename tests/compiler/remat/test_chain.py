@@ -1,4 +1,4 @@
-"""The chain solver against enumeration, Pareto rows of others, and its own promises."""
+"""The chain solver against enumeration, other solvers' Pareto fronts, and its own promises."""
 
 import json
 from functools import cache
@@ -21,12 +21,12 @@ SHARED = Path(__file__).resolve().parents[4] / "shared" / "planner"
 
 @cache
 def least_cost(depth: int, slots: int) -> float:
-    """Recomputed forwards of the best persistent schedule of a unit chain, by plain recursion."""
+    """Recomputed forwards of a unit chain's best persistent schedule, by plain recursion."""
 
     @cache
     def cost(i: int, j: int, kept: bool, m: int) -> float:
-        """Backward j .. i + 1 from value i, with m unit slots; `kept`: value j is in memory
-        beside them, and leaves its slot to what comes after its backward."""
+        """Cost of backward j .. i + 1 from value i, with m unit slots. If `kept`, value j is in
+        memory besides, and its slot is reused after its backward."""
         grads = (1 if j < depth else 0) + 1
         if j == i + 1:
             need = 1 + (1 if i else 0) + (0 if kept else 1)
@@ -55,9 +55,9 @@ def test_chain_is_as_cheap_as_enumeration_on_unit_chains(depth):
 
 
 def least_forwards(depth: int, values: int) -> int:
-    """Fewest forwards of a unit chain within so many values: of all schedules, the shortest path.
+    """Minimum forwards of a unit chain with this many values in memory, by shortest path.
 
-    A state: which values are in memory (bit k), how many backwards have run.
+    A state is which values are in memory (bit k) and how many backwards have run.
     """
     first = (1, 0)
     known, waiting = {first: 0}, [(0, first)]
@@ -147,7 +147,7 @@ def test_chain_of_a_thousand_equal_stages_is_as_cheap_as_the_whole_table(values,
 def test_rows_are_shared_by_equal_stretches_and_by_no_others():
     parts = [np.array([0, 1, 2, 1, 2, 1])]
     row = rows_of(parts, True, True)
-    # Stages 2, 3 after a stage of one kind, and 4, 5, which end the chain; 1, 2 begin it.
+    # Stages 2, 3 and 4, 5 follow a stage of the same kind (4, 5 end the chain); 1, 2 begin it.
     assert row[1, 2] == row[3, 4] != row[0, 1]
     assert len({row[1, 3], row[3, 5], row[0, 2]}) == 3
     assert (row[np.tril_indices(6)] == -1).all()

@@ -1,4 +1,4 @@
-"""Pruning drops and shortening lifetimes: what they may not change, and what they are there for."""
+"""Pruning recomputations and shortening lifetimes: what they improve, what they must not change."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""Measuring from arrays: whatever the referee says, of good schedules and bad ones."""
+"""The array-based replay agrees with the referee on good and bad schedules."""
 
 import random
 
@@ -10,7 +10,7 @@ from .problems import chain, random_problem
 
 
 def said(measure, schedule):
-    """All of a simulation, or what is wrong."""
+    """Return all results of a simulation, or its error message."""
     try:
         found = measure(schedule)
     except ScheduleError as error:
@@ -20,7 +20,7 @@ def said(measure, schedule):
 
 
 def schedules(problem: Problem, seed: int):
-    """Runs again put in anywhere, and now and then two steps that trade places."""
+    """Yield orders with recomputations inserted anywhere and sometimes two steps swapped."""
     rng = random.Random(seed)
     again = [step.id for step in problem.steps if step.recomputable]
     for _ in range(40):

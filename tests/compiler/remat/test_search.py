@@ -1,4 +1,4 @@
-"""The compiled engine against the referee, and what the search promises."""
+"""The compiled search engine against the referee, and the search's promises."""
 
 import random
 
@@ -91,7 +91,7 @@ def test_solve_limits_recomputed_flops():
 
 
 def residual_chain(blocks: int) -> Problem:
-    """Blocks x -> c -> x + d of one size each; their backward needs x, c and the gradient."""
+    """Blocks x -> c -> x + d, one byte each; backward needs x, c and the gradient."""
     steps, nbytes = [], [1]
     xs, cs = [0], []
     for _ in range(blocks):
@@ -121,7 +121,7 @@ def residual_chain(blocks: int) -> Problem:
 
 @pytest.mark.parametrize("effort", [1, 3, 8])
 def test_general_reaches_the_working_set_of_a_residual_chain_whatever_the_effort(effort):
-    # The input, a block's x and c, the gradient and the inner one: no block keeps anything.
+    # The input, a block's x and c, its gradient and the inner one: no block keeps anything.
     front = frontier(residual_chain(16), effort, solver="general")
     assert front[0][1].peak_nbytes == 5
 

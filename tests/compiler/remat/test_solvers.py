@@ -1,4 +1,4 @@
-"""Every registered solver gives valid schedules; every one has a case here."""
+"""Every registered solver has a case here and returns valid schedules."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from .problems import chain
 
 
 def residual_net(blocks: int) -> Problem:
-    """Blocks of convolution, cheap normalisation, addition; backward reads what they read."""
+    """Blocks of convolution, cheap normalisation, addition; backward reads the forward inputs."""
     sizes, steps, tape, x = [8], [], [], 0
     for _ in range(blocks):
         for cost, reads in ((100, (x,)), (4, (len(sizes),)), (2, (len(sizes) + 1, x))):
