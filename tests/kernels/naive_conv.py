@@ -74,7 +74,7 @@ def _inside(p: Conv, padded: np.ndarray) -> np.ndarray:
 
 
 def forward(p: Conv, a: np.ndarray, w: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """Return y [n, k, oh, ow] of the input after its prologue."""
+    """Return y [n, k, oh, ow] for the input after its prologue."""
     padded = _padded(p)
     _inside(p, padded)[...] = a
     y = np.zeros((p.n, p.g, p.k // p.g, p.oh, p.ow))

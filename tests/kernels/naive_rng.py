@@ -22,7 +22,7 @@ def stream(seed: int, key: int, step: int, microbatch: int) -> int:
 
 
 def stochastic_f16(values: np.ndarray, random: np.ndarray) -> np.ndarray:
-    """Round float32 to float16, away from zero with a probability of the dropped fraction."""
+    """Round float32 to float16, away from zero with the dropped fraction as probability."""
     x = np.abs(values)
     tiny = x < np.float32(2.0**-14)  # float32 keeps multiples of 2^-37 near 2^-14
     x[tiny] = (x[tiny] + np.float32(2.0**-14)) - np.float32(2.0**-14)

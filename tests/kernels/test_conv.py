@@ -151,14 +151,14 @@ FAST_CASES = [
     Conv(n=1, c=3, h=40, wd=37, k=8, kh=7, kw=7, sh=2, sw=2, ph=3, pw=3),
     Conv(n=2, c=12, h=6, wd=6, k=8, kh=3, kw=3, ph=2, pw=2, dh=2, dw=2, g=2),
     Conv(n=2, c=3, h=4, wd=4, k=4, kh=9, kw=11, ph=6, pw=8),
-    # stride over two columns
+    # column strides above two
     Conv(n=2, c=3, h=35, wd=38, k=5, kh=4, kw=4, sh=4, sw=4),
     Conv(n=1, c=3, h=65, wd=71, k=4, kh=11, kw=11, sh=4, sw=4, ph=2, pw=2),
     Conv(n=1, c=2, h=40, wd=66, k=4, kh=17, kw=19, sh=16, sw=17, ph=9, pw=18),
     Conv(n=3, c=5, h=7, wd=55, k=6, kh=2, kw=1, sh=1, sw=3, ph=1),
     Conv(n=1, c=2, h=3, wd=1100, k=3, kh=2, kw=5, sh=2, sw=4, ph=1, pw=3),
-    # stride two: one tap, lines of several vectors, odd lines, more places than columns, other
-    # row strides, maps of a few pixels, taps entirely in the padding
+    # column stride two: one tap, lines of several vectors, odd lines, more places than columns,
+    # other row strides, maps of a few pixels, taps entirely in the padding
     Conv(n=2, c=9, h=16, wd=16, k=5, sh=2, sw=2),
     Conv(n=1, c=3, h=9, wd=75, k=6, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1),
     Conv(n=2, c=4, h=7, wd=6, k=5, kh=3, kw=3, sh=2, sw=2, ph=1, pw=1, extra_h=3, extra_w=9),

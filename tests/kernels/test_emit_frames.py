@@ -47,7 +47,7 @@ def test_frames_are_what_functions_take_and_add_up_along_calls(name, capfd):
     assert found == frames["both"] + frames["wide"] + 16
 
 
-# `long` is declared before `short` but first used after it has ended: they share a slot.
+# `long` starts before `short` but is first used after `short` has ended: they share a slot.
 TWO_LIVES = """
 declare void @elsewhere(ptr)
 declare void @llvm.lifetime.start.p0(ptr)

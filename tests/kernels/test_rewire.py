@@ -263,7 +263,7 @@ def test_new_nonzeros_are_spread_evenly_over_the_empty_positions():
         after = rewire(layers, state, step=step)
         pointers = after[csr.pointers_name("w0")]
         counts[csr.positions_of(layers[0], after[COLUMNS], pointers)] += 1
-    # Binomial(200, 1/4) per position: standard deviation 6.1; all 576 positions within 4.5 of it.
+    # Binomial(200, 1/4) per position: standard deviation 6.1; all 576 positions within 4.5 sigma.
     assert np.abs(counts - 50).max() < 4.5 * 6.13
 
 
