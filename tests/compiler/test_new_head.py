@@ -1,4 +1,4 @@
-"""A new number of classes: which layer is replaced, its weights, the exported file."""
+"""New classes: which layer is replaced, its weights, the exported file."""
 
 import json
 from pathlib import Path

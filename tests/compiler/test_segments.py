@@ -46,7 +46,7 @@ class Sequences(Net):
         return name
 
     def states(self, y: str, size: int = N) -> str:
-        """Reshape [T, d, B, N] -> [T, B, d * N]."""
+        """Transpose and reshape [T, d, B, N] to [T, B, d * N]."""
         turned = self.add("Transpose", [y], f"{y}.turned", perm=[0, 2, 1, 3])
         shape = self.ints(f"{y}.shape", T, -1, size)
         return self.add("Reshape", [turned, shape], f"{y}.states")
