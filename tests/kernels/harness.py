@@ -113,7 +113,8 @@ def reproduction(test: str) -> str:
     Args:
       test: test name, used to name the file with the saved call.
     """
-    if not LAST or LAST[0].kernel not in registry.variants(LAST[0].kernel.name):
+    name = LAST[0].kernel.name if LAST else ""
+    if name not in registry.names() or LAST[0].kernel not in registry.variants(name):
         return ""  # no call yet, or a kernel declared by the test
     call = LAST[0]
     folder = Path(tempfile.gettempdir()) / "edgetrain-kernels"

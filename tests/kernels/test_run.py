@@ -370,7 +370,7 @@ def _executed(command_line: str, folder: Path, answers: str = "") -> str:
 
 def test_the_debugger_stops_in_the_kernel(tmp_path: Path) -> None:
     line = "python -m edgetrain.kernels.run un_neg --break --set n=2 --set S=f32"
-    shown = _executed(line, tmp_path, "p k.n\nw\nc\nc\nc\n")
+    shown = _executed(line, tmp_path, "p args.n\nw\nc\nc\nc\n")
     assert "unary.py" in shown and "np.int64(2)" in shown and "y[2] = " in shown
 
 
@@ -394,7 +394,7 @@ def test_a_call_is_the_same_for_a_seed() -> None:
 
 def test_calls_follow_the_option(request: pytest.FixtureRequest) -> None:
     """Only the interpreter notices a read of memory that was never written."""
-    kernel, x = planted("st(k.y, 0, ld(k.ws, 3))"), np.ones(8, np.float32)
+    kernel, x = planted("st(args.y, 0, ld(args.ws, 3))"), np.ones(8, np.float32)
     if not request.config.getoption("--interpret"):
         assert harness.call(kernel, x=x, y=x.shape, n=8)["y"].size == 8
         return

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from ...errors import ModelError, UnsupportedOpError, UsageError
+from ...formats import FORMATS
 from ...ir import Builder, Graph, Value
 from ...ops import registry
 from ...ops.allowance import Allowance, check_list
@@ -388,7 +389,7 @@ class Context(Makers):
         """Apply a rule; integers that it has no kernels for are computed as float32."""
         slots = [k for k in registry.integers(node.op_type) if self.has(node, k)]
         known = [self._names[node.inputs[k]] for k in slots if node.inputs[k] in self._names]
-        if all(self._builder.values[name].dtype == "f32" for name in known):
+        if all(FORMATS[self._builder.values[name].dtype].floats for name in known):
             rule(self, node)
             return
         inputs, result = list(node.inputs), self.label(node, "floats")
