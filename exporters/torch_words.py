@@ -21,8 +21,8 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 @contextlib.contextmanager
 def traceable_functions() -> Iterator[None]:
-    """Trace attention of three dimensions, cdist, cumprod, adaptive_avg_pool3d, embedding bags of
-    equal length, and recurrences with dropout between layers."""
+    """Trace attention of other than four dimensions, cdist, cumprod, adaptive_avg_pool3d,
+    embedding bags of equal length, and recurrences with dropout between layers."""
     attend, bag, measure = F.scaled_dot_product_attention, F.embedding_bag, torch.cdist
 
     def attention(
@@ -30,11 +30,14 @@ def traceable_functions() -> Iterator[None]:
     ):
         """Attention whose result is contiguous: otherwise later export steps would assume another
         layout."""
-        if {query.dim(), key.dim(), value.dim()} == {3}:
-            if attn_mask is not None and attn_mask.dim() == 3:
-                attn_mask = attn_mask.unsqueeze(1)
-            query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
-            return attend(query, key, value, attn_mask, *args, **kwargs).squeeze(1)
+        rank = query.dim()
+        if {rank, key.dim(), value.dim()} == {rank} and rank != 4:
+            q, k, v = (_of_four_axes(part) for part in (query, key, value))
+            if attn_mask is not None and attn_mask.dim() > (2 if rank < 4 else 3):
+                attn_mask = attn_mask.expand(*query.shape[:-2], *attn_mask.shape[-2:])
+                attn_mask = _of_four_axes(attn_mask)
+            result = attend(q, k, v, attn_mask, *args, **kwargs)
+            return result.reshape(*query.shape[:-1], value.shape[-1])
         result = attend(query, key, value, attn_mask, *args, **kwargs)
         return result.clone(memory_format=torch.contiguous_format)
 
@@ -63,9 +66,9 @@ def traceable_functions() -> Iterator[None]:
         return rows.amax(1) if mode == "max" else getattr(rows, mode)(1)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(F, "scaled_dot_product_attention", attention))
         stack.enter_context(mock.patch.object(F, "embedding_bag", bags))
         stack.enter_context(_Rewritten({
+            attend: attention,
             torch.cdist: distances,
             torch.ops.aten.cdist: distances,
             torch.ops.aten.cdist.default: distances,
@@ -79,6 +82,13 @@ def traceable_functions() -> Iterator[None]:
             layers = _by_layers(getattr(torch._VF, name))
             stack.enter_context(mock.patch.object(torch._VF, name, layers, create=True))
         yield
+
+
+def _of_four_axes(part: Tensor) -> Tensor:
+    """Queries, keys or values with one axis of batches and one of heads."""
+    if part.dim() > 4:
+        return part.flatten(0, part.dim() - 4)
+    return part.reshape(*part.shape[:-2], *[1] * (4 - part.dim()), *part.shape[-2:])
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import cdist, cumprod, nn
 from torch.nn import functional as F
+from torch.nn.functional import scaled_dot_product_attention
 
 import edgetrain as et
 from edgetrain.errors import ModelError
@@ -33,6 +34,22 @@ def _attention(x, _):
     q = x.reshape(-1, 4, 2)
     mask = torch.ones(4, 4).tril()[None].bool()
     return F.scaled_dot_product_attention(q, q, q, mask).flatten(1)
+
+
+def _windows(x, table):
+    """Attention within windows: five axes, with masks of three to five."""
+    q = x.reshape(-1, 2, 1, 2, 2)
+    found = F.scaled_dot_product_attention(q, q, q)
+    for shape in ((1, 2, 2), (2, 1, 2, 2), (1, 2, 1, 2, 2)):
+        mask = table.flatten()[: int(np.prod(shape))].reshape(shape)
+        found = found + F.scaled_dot_product_attention(q, q, q, mask)
+    return found.flatten(1)
+
+
+def _one_head(x, table):
+    """Attention of two axes, by a name that was imported."""
+    keys = scaled_dot_product_attention(table, table, table)
+    return x @ keys.T
 
 
 def _heads(x, _):
@@ -125,9 +142,9 @@ def _volumes(x, _):
 @pytest.mark.parametrize(
     "after",
     [
-        _attention, _heads, _by_position, _distances, _same_distances, _bags, _smooth_entropy,
-        _entropy_of_maps, _mean_entropy, _plain_entropy, _soft_entropy, _gaussian, _products,
-        _volumes, _by_other_names, _sinc,
+        _attention, _windows, _one_head, _heads, _by_position, _distances, _same_distances,
+        _bags, _smooth_entropy, _entropy_of_maps, _mean_entropy, _plain_entropy,
+        _soft_entropy, _gaussian, _products, _volumes, _by_other_names, _sinc,
     ],
 )  # fmt: skip
 def test_functions_mean_what_the_module_means(tmp_path, after):
