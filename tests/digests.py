@@ -1,6 +1,8 @@
 """Digests of training runs: what must stay the same bits while rooms are rebuilt.
 
 python -m tests.digests [--write] [NET ...] compares with (or writes) tests/golden/digests.json.
+The gradient of a sparse convolution adds in an order that depends on the length of vectors, so
+sparse runs are those of LANES lanes and are compared on such processors only.
 """
 
 import argparse
@@ -16,11 +18,13 @@ import torch
 
 import edgetrain as et
 from edgetrain.exporters import export_torch
+from edgetrain.kernels import targets
 from edgetrain.losses import Loss
 from examples.zoo import ZOO
 
 GOLDEN = Path(__file__).parent / "golden" / "digests.json"
 STEPS, SAMPLES, MINIBATCH, MICROBATCH = 20, 64, 16, 8
+LANES = 16
 NETS = (
     "mlp", "keyword", "resnet18", "mobilenet_v2", "wrn28_2", "transformer_encoder",
     "unet_transposed", "lstm_language_model", "gru_classifier", "gpt",
@@ -77,17 +81,22 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    lanes = targets.host().lanes
+    if args.write and lanes != LANES:
+        parser.error(f"--write: this processor has {lanes} lanes; expected {LANES}.")
     found: dict[str, dict[str, str]] = {}
+    departs: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for net in args.nets or NETS:
-            settings = [s for s in SETTINGS if s != "sparse" or net not in DENSE]
+            sparse = lanes == LANES and net not in DENSE
+            settings = [name for name in SETTINGS if name != "sparse" or sparse]
             found[net] = {name: run_digest(net, name, Path(folder)) for name in settings}
-            same = found[net] == golden.get(net)
-            print(f"{net:22} {'same' if same else 'DIFFERS'}", flush=True)
+            departs += [net] * (not found[net].items() <= golden.get(net, {}).items())
+            print(f"{net:22} {'DIFFERS' if net in departs else 'same'}", flush=True)
     if args.write:
         GOLDEN.parent.mkdir(exist_ok=True)
         GOLDEN.write_text(json.dumps(golden | found, indent=1) + "\n")
-    return int(any(found[net] != golden.get(net) for net in found))
+    return int(bool(departs))
 
 
 if __name__ == "__main__":
