@@ -23,23 +23,7 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 def traceable_functions() -> Iterator[None]:
     """Trace attention of other than four dimensions, cdist, cumprod, adaptive_avg_pool3d,
     embedding bags of equal length, and recurrences with dropout between layers."""
-    attend, bag, measure = F.scaled_dot_product_attention, F.embedding_bag, torch.cdist
-
-    def attention(
-        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args, **kwargs
-    ):
-        """Attention whose result is contiguous: otherwise later export steps would assume another
-        layout."""
-        rank = query.dim()
-        if {rank, key.dim(), value.dim()} == {rank} and rank != 4:
-            q, k, v = (_of_four_axes(part) for part in (query, key, value))
-            if attn_mask is not None and attn_mask.dim() > (2 if rank < 4 else 3):
-                attn_mask = attn_mask.expand(*query.shape[:-2], *attn_mask.shape[-2:])
-                attn_mask = _of_four_axes(attn_mask)
-            result = attend(q, k, v, attn_mask, *args, **kwargs)
-            return result.reshape(*query.shape[:-1], value.shape[-1])
-        result = attend(query, key, value, attn_mask, *args, **kwargs)
-        return result.clone(memory_format=torch.contiguous_format)
+    bag, measure = F.embedding_bag, torch.cdist
 
     def distances(x: Tensor, y: Tensor, p: float = 2.0, *args: Any, **kwargs: Any) -> Tensor:
         if p not in (1.0, 2.0):
@@ -68,7 +52,7 @@ def traceable_functions() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(F, "embedding_bag", bags))
         stack.enter_context(_Rewritten({
-            attend: attention,
+            F.scaled_dot_product_attention: _attention,
             torch.cdist: distances,
             torch.ops.aten.cdist: distances,
             torch.ops.aten.cdist.default: distances,
@@ -84,8 +68,26 @@ def traceable_functions() -> Iterator[None]:
         yield
 
 
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    *args: Any, **kwargs: Any,
+) -> Tensor:  # fmt: skip
+    """Attention of four dimensions, with a contiguous result: later export steps would assume
+    another layout."""
+    attend, rank = F.scaled_dot_product_attention, query.dim()
+    if rank == 4 or {rank, key.dim(), value.dim()} != {rank}:
+        result = attend(query, key, value, attn_mask, *args, **kwargs)
+        return result.clone(memory_format=torch.contiguous_format)
+    q, k, v = (_of_four_axes(part) for part in (query, key, value))
+    if attn_mask is not None and attn_mask.dim() > (2 if rank < 4 else 3):
+        attn_mask = attn_mask.expand(*query.shape[:-2], *attn_mask.shape[-2:])
+        attn_mask = _of_four_axes(attn_mask)
+    result = attend(q, k, v, attn_mask, *args, **kwargs)
+    return result.reshape(*query.shape[:-1], value.shape[-1])
+
+
 def _of_four_axes(part: Tensor) -> Tensor:
-    """Queries, keys or values with one axis of batches and one of heads."""
+    """Queries, keys, values or a mask as [batch, heads, ...]."""
     if part.dim() > 4:
         return part.flatten(0, part.dim() - 4)
     return part.reshape(*part.shape[:-2], *[1] * (4 - part.dim()), *part.shape[-2:])
