@@ -18,10 +18,9 @@ def _angles(bins: int, length: int, terms: int) -> np.ndarray:
 
 
 def _matrix(size: int, parts: int, bins: int, length: int, inverse: bool) -> np.ndarray:
-    """float32 [size * parts, bins * 2] of a transform of `size` numbers of one or two parts.
+    """The matrix of a transform of `size` numbers, float32 [size * parts, bins * 2].
 
-    Rows are ordered as the numbers lie, columns as bins with two parts each. Numbers from `length`
-    on do not count; absent ones are zero.
+    Rows are [number, part], columns [bin, part]. The input is cut or padded with zeros to `length`.
     """
     used = min(size, length)
     angles = _angles(bins, length, used).T
@@ -35,12 +34,13 @@ def _matrix(size: int, parts: int, bins: int, length: int, inverse: bool) -> np.
 
 
 def _half_inverse(size: int, length: int) -> np.ndarray:
-    """float32 [size * 2, length] of the inverse of a one-sided transform, whose result is real."""
+    """The matrix of the inverse of a one-sided transform, float32 [size * 2, length]; the result is
+    real."""
     used = min(size, length // 2 + 1)
     angles = _angles(used, length, length)
     rows = np.zeros((size, 2, length))
     rows[:used, 0], rows[:used, 1] = np.cos(angles), -np.sin(angles)
-    mirrored = [k for k in range(1, used) if 2 * k != length]  # stand for bin length - k too
+    mirrored = [k for k in range(1, used) if 2 * k != length]  # they also represent bin length - k
     rows[mirrored] *= 2
     return (rows / length).astype(np.float32).reshape(size * 2, length)
 
@@ -76,7 +76,8 @@ def dft(context, node) -> None:
     axis, inverse = _axis(context, node, rank), bool(node.attrs.get("inverse", 0))
     size, half = x.shape[axis], bool(node.attrs.get("onesided", 0))
     if half and inverse != (parts == 2):
-        raise node.fail(f"onesided=1 and inverse={int(inverse)} of {parts} parts", "onesided=0")
+        numbers = "complex" if parts == 2 else "real"
+        raise node.fail(f"onesided=1, inverse={int(inverse)} for {numbers} input", "onesided=0")
     length = _length(context, node, 1, 2 * (size - 1) if half and inverse else size)
     bins, made_parts = length // 2 + 1 if half and not inverse else length, 2 - (half and inverse)
     context.room(node, size * parts * bins * made_parts, weight=8)
@@ -118,10 +119,10 @@ def stft(context, node) -> None:
         if window is None or window.ndim != 1:
             raise node.fail("a window that depends on values", "a constant vector")
     length = _length(context, node, 3, x.shape[1] if window is None else len(window))
-    if length > x.shape[1] or window is not None and len(window) != length:
-        raise node.fail(
-            f"frames of {length}, signal of {x.shape[1]}", "frames no longer than the signal"
-        )
+    if length > x.shape[1]:
+        raise node.fail(f"frames of {length}", f"at most the signal's {x.shape[1]}")
+    if window is not None and len(window) != length:
+        raise node.fail(f"a window of {len(window)}", f"as many as a frame has, {length}")
     half = bool(node.attrs.get("onesided", 1))
     if half and parts == 2:
         raise node.fail("onesided=1 for a complex signal", "onesided=0")

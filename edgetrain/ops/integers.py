@@ -30,6 +30,14 @@ def as_integers(context, node, value: Value, index: int | None = None) -> Value:
     return _converted(context, node, value, "i32", index)
 
 
+def in_kind_of(context, node, value: Value, like: Value) -> None:
+    """Make floats the node's first output: booleans if `like` holds booleans, else integers."""
+    if like.dtype == "u8":
+        context.emit(node, "truth", [value], [value.shape], {"want": 1}, dtype="u8")
+    else:
+        as_integers(context, node, value, 0)
+
+
 def number(context, node, array) -> Value:
     """A constant of integers, stored as floats."""
     return context.named(context.constant(node, "number", np.asarray(array, np.float32)))

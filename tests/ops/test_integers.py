@@ -70,6 +70,27 @@ def test_integers_are_those_of_onnxruntime(name, largest):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+def test_a_reduction_of_booleans_is_boolean(op):
+    """Any and all: opset 20 reduces booleans."""
+    nodes = [
+        helper.make_node("Greater", ["x", "zero"], ["above"]),
+        helper.make_node(op, ["above", "axes"], ["some"], keepdims=1),
+        helper.make_node("Where", ["some", "x", "zero"], ["y"]),
+    ]
+    arrays = [
+        onnx.numpy_helper.from_array(np.zeros((), np.float32), "zero"),
+        onnx.numpy_helper.from_array(np.array([1]), "axes"),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3]) for n in "xy")
+    graph = helper.make_graph(nodes, "booleans", [x], [y], arrays)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    values = np.array([[1, 2, 3], [-1, 2, -3], [-1, -2, -3]], np.float32)
+    (expected,) = ort.InferenceSession(model.SerializeToString()).run(None, {"x": values})
+    found = et.forward(et.load_onnx(model), {"x": values})["y"]
+    np.testing.assert_array_equal(found, expected)
+
+
 class _Mean(nn.Module):
     """The mean over words that are not padding, counted in integers."""
 

@@ -15,7 +15,7 @@ from ...formats import FORMATS
 from ...ir import Builder, Graph, Value
 from ...ops import registry
 from ...ops.allowance import Allowance, check_list
-from ...ops.integers import as_floats, as_integers
+from ...ops.integers import as_floats, in_kind_of
 from ...ops.model import InputSpec, Model, check_dims
 from ...ops.registry import OnnxNode, Subgraph
 from .fold import FOLDS, fold, own_nbytes
@@ -388,8 +388,9 @@ class Context(Makers):
     def _apply(self, rule: Callable[..., None], node: OnnxNode) -> None:
         """Apply a rule; integers that it has no kernels for are computed as float32."""
         slots = [k for k in registry.integers(node.op_type) if self.has(node, k)]
-        known = [self._names[node.inputs[k]] for k in slots if node.inputs[k] in self._names]
-        if all(FORMATS[self._builder.values[name].dtype].floats for name in known):
+        known = [self.value(node, k) for k in slots if node.inputs[k] in self._names]
+        whole = [value for value in known if not FORMATS[value.dtype].floats]
+        if not whole:
             rule(self, node)
             return
         inputs, result = list(node.inputs), self.label(node, "floats")
@@ -407,7 +408,7 @@ class Context(Makers):
             rule(self, replace(node, inputs=tuple(inputs), outputs=outputs))
         finally:
             self._role = "activation"
-        as_integers(self, node, self.named(self._names[result]), 0)
+        in_kind_of(self, node, self.named(self._names[result]), whole[0])
 
     def _folded(self, node: OnnxNode) -> bool:
         """Fold the node if its inputs are constant; returns whether it was folded."""
