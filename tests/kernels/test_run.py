@@ -84,6 +84,13 @@ def test_a_family_gives_the_bits_of_the_compiled_kernel(family: str) -> None:
         assert both_ways(calls.made(kernel, 0, known)) == "", label
 
 
+@pytest.mark.parametrize("label", ["conv_dw.plain", "csr_adam.wide", "csr_adan.wide"])
+def test_calls_of_other_seeds_give_the_bits_of_the_compiled_kernel(label: str) -> None:
+    """float() keeps a float32; the slots that an update takes are inside the pool."""
+    for seed in range(2, 6):
+        assert both_ways(calls.made(labelled(label), seed)) == "", seed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_kernels_give_the_bits_of_the_compiled_ones(family: str) -> None:

@@ -218,8 +218,8 @@ def conv_csr_dw(S, INDEX, G):
     stochastically.
 
     Written: dwt at the layer's nonzeros. Scratch: none. Threads split the output channels. Order of
-    a sum, in float64: images, output rows; a row's columns in four interleaved sums; then one
-    float32 addition to the accumulator.
+    a sum of float32 products, in float64: images, output rows; a row's columns in four interleaved
+    sums; then one float32 addition to the accumulator.
     """
     from ..language.fused_activation import ONE, ZERO, act_value, norm_scale, norm_shift
     from ..language.number import fma

@@ -185,7 +185,8 @@ def conv_dw(S, G):
     """dwt += sum over images and pixels of dy * prologue(x), rounded stochastically.
 
     Written: all of dwt. Scratch: none. Threads split the elements of dwt. Order of a sum: images,
-    output rows, output columns, in float64; then one float32 addition to the accumulator.
+    output rows, output columns, of float32 products in float64; then one addition to the
+    accumulator, rounded to float32.
     """
     from ..language.fused_activation import act_value, norm_scale, norm_shift
     from ..language.number import fma

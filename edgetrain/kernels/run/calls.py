@@ -338,6 +338,9 @@ def _filled(search: _Search, draw: random.Random) -> Call:
     layer = search.layer()
     if layer is not None:
         _write_pattern(layer, places, values, FORMATS[search.storages["I"]].dtype, rng)
+    elif {"pointers", "slots"} <= places.keys() | values.keys():  # an update of a layer's slots
+        pointers = places["pointers"].view(np.int32)
+        pointers[:] = np.sort(rng.integers(0, values["slots"] + 1, pointers.size))
     return Call(kernel, search.storages, values, places, search.lanes)
 
 

@@ -29,10 +29,15 @@ def _range(*bounds: int) -> Iterator[np.int64]:
     return map(np.int64, builtins.range(*bounds))
 
 
+def _float(value: Any) -> Any:
+    """float() as numba compiles it: a float32 stays one."""
+    return value if np.asarray(value).dtype.kind == "f" else np.float64(value)
+
+
 _BUILTINS = vars(builtins) | {
     "range": _range,
     "int": lanewise(np.int64),
-    "float": lanewise(np.float64),
+    "float": lanewise(_float),
     "len": lambda values: np.int64(builtins.len(values)),
 }
 
