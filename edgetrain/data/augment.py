@@ -7,7 +7,6 @@ with any microbatch or number of threads.
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from edgetrain.errors import DataError, UsageError
 from .checks.values import check_known
 from .order.hashing import key_of, random_bits
 from .source import Source
+from .wrapped import Wrapped
 
 _SHIFT, _NOISE = 0x73686966, 0x6E6F6973  # purposes: each has its own bits
 _TWO_PI = 2.0 * math.pi
@@ -69,7 +69,7 @@ def _within(number):
     return number
 
 
-class Augmented(Source):
+class Augmented(Wrapped):
     """A source whose "x" is augmented in training, and unchanged in evaluation."""
 
     def __init__(self, whole: Source, asked: Augmentation) -> None:
@@ -85,17 +85,9 @@ class Augmented(Source):
                 f"{whole.name}: samples are integers; noise needs floats. Leave "
                 f"noise out, or convert the samples."
             )
-        super().__init__(
-            whole.name,
-            whole.n,
-            whole.fields,
-            classes=whole.classes,
-            split=whole.split,
-            scale={k: v for k, v in whole.scale.items() if k not in _floats(whole, asked)},
-            limits=whole.limits,
-        )
-        self.labels, self.held_out, self.splits = whole.labels, whole.held_out, whole.splits
-        self._whole, self._how = whole, asked
+        super().__init__(whole)
+        self.scale = {k: v for k, v in whole.scale.items() if k not in _floats(whole, asked)}
+        self._how = asked
 
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
@@ -114,28 +106,8 @@ class Augmented(Source):
             result[name] = rows
         return result
 
-    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
-        self._whole.scan(limits, ignore_index)
 
-    def scan_numbers(self, names: Collection[str]) -> None:
-        self._whole.scan_numbers(names)
-
-    def where(self, index: int) -> str:
-        return self._whole.where(index)
-
-    def keep_in(self, directory: Path) -> None:
-        self._whole.keep_in(directory)
-
-    def name_targets(self, names: Collection[str]) -> None:
-        self._whole.name_targets(names)
-        self.fields = self._whole.fields
-
-    def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self._whole.adapt(shapes)
-        self.fields, self.note = self._whole.fields, self._whole.note
-
-
-class Mirrored(Source):
+class Mirrored(Wrapped):
     """A source whose target is one of its inputs, for autoencoders."""
 
     def __init__(self, whole: Source, target: str) -> None:
@@ -145,18 +117,14 @@ class Mirrored(Source):
                 f"{whole.name}: target {target[:40]!r}: no such input; found {inputs}. "
                 "Choose one of these."
             )
-        scale = {k: v for k, v in whole.scale.items() if k != "y"}
-        scale |= {"y": whole.scale[target]} if target in whole.scale else {}
-        super().__init__(
-            whole.name,
-            whole.n,
-            {**whole.fields, "y": whole.fields[target]},
-            split=whole.split,
-            scale=scale,
-            limits={k: v for k, v in whole.limits.items() if k != "y"},
-        )
-        self.held_out, self.splits = whole.held_out, whole.splits
-        self._whole, self.target = whole, target
+        super().__init__(whole)
+        self.fields["y"] = whole.fields[target]
+        self.classes = self.labels = None
+        self.scale = {k: v for k, v in whole.scale.items() if k != "y"}
+        if target in whole.scale:
+            self.scale["y"] = whole.scale[target]
+        self.limits = {k: v for k, v in whole.limits.items() if k != "y"}
+        self.target = target
 
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
@@ -171,11 +139,8 @@ class Mirrored(Source):
     def scan_numbers(self, names: Collection[str]) -> None:
         self._whole.scan_numbers({*names} - {"y"} | {self.target})
 
-    def where(self, index: int) -> str:
-        return self._whole.where(index)
-
-    def keep_in(self, directory: Path) -> None:
-        self._whole.keep_in(directory)
+    def name_targets(self, names: Collection[str]) -> None:
+        """Do nothing: its target is an input."""
 
     def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._whole.adapt({k: v for k, v in shapes.items() if k != "y"})

@@ -100,6 +100,19 @@ def test_folders_of_splits_share_classes(tmp_path: Path) -> None:
     assert y.tolist() == [1] and test.labels == ("blue", "red")
 
 
+def test_arrays_in_folders_have_the_splits_of_pictures(tmp_path: Path) -> None:
+    for split, names in (("train", "ab"), ("val", "b")):
+        for name in names:
+            place = tmp_path / split / name / "inner"
+            place.mkdir(parents=True)
+            np.save(place / "one.npy", np.full((2, 3), ord(name), np.float32))
+    source = open_data(f"dir:{tmp_path}")
+    assert source.splits == ("train", "test") and source.n == 2
+    y = np.empty(1, np.int64)
+    source.for_split("test").fill(np.arange(1), {"y": y})
+    assert y.tolist() == [1]
+
+
 def test_broken_pictures_are_named(tmp_path: Path) -> None:
     write_pictures(tmp_path, {"red": (4, 4), "blue": (4, 4)})
     (tmp_path / "red" / "two.png").write_bytes(b"no picture")
@@ -167,6 +180,13 @@ def test_sounds_become_features_of_models_with_two_axes(tmp_path: Path) -> None:
     write_wav(tmp_path / "a" / "1.wav", tone)
     found = filled(open_data(f"sounds:{tmp_path}"), (1, 20, 30))[0, 0]
     assert found.shape == (20, 30) and 8 <= found[:, 5].argmax() <= 11  # 1 kHz in 20 Hz to 4 kHz
+
+
+@pytest.mark.parametrize("how", [{"test_fraction": 0.5}, {"augment": "noise=0.1"}])
+def test_sounds_keep_their_rate_in_splits_and_under_noise(tmp_path: Path, how: dict) -> None:
+    for name in ("1", "2"):
+        write_wav(tmp_path / "a" / f"{name}.wav", np.zeros(10))
+    assert open_data(f"dir:{tmp_path}", **how).rate == RATE
 
 
 def test_sounds_of_other_rates_are_named(tmp_path: Path) -> None:

@@ -122,27 +122,28 @@ class ClassFiles(Source):
 Made = Callable[[str, list[Path], list[int], list[str], str], Source]
 
 
-def open_classes(where: str, suffixes: tuple[str, ...], make: Made) -> Splits:
+def open_classes(where: str, suffixes: tuple[str, ...], make: Made, expected: str = "") -> Splits:
     """Open DIR/<class>/FILE, or the same in DIR/train and DIR/test (or val).
 
     Args:
       suffixes: suffixes of sample files; other files are ignored.
+      expected: what files are expected, for messages; "": files with these suffixes.
     Raises:
       DataError: no classes or samples, or a test class without training samples.
     """
     folder = directory(where, "a directory with one folder per class")
+    expected = expected or f"{', '.join(suffixes)} files"
+    opened = partial(_opened, suffixes=suffixes, make=make, expected=expected)
     if not (folder / "train").is_dir():
-        return {"train": partial(_opened, folder, class_names(folder), "train", suffixes, make)}
+        return {"train": partial(opened, folder, class_names(folder), "train")}
     classes = class_names(folder / "train")
     places = {"train": folder / "train"}
     for other in ("test", *VALIDATION):
         if (folder / other).is_dir():
             places.setdefault("test", folder / other)
-    result = {
-        split: partial(_opened, place, classes, split, suffixes, make)
-        for split, place in places.items()
+    return {
+        split: partial(opened, places[split], classes, split) for split in SPLITS if split in places
     }
-    return {split: result[split] for split in SPLITS if split in result}
 
 
 def class_names(folder: Path) -> list[str]:
@@ -163,7 +164,7 @@ def _is_class(place: Path) -> bool:
     return place.is_dir() and place.name[:1] != "." and place.name not in _NO_CLASSES
 
 
-def nowhere(folder: Path, what: str) -> DataError:
+def _no_samples(folder: Path, what: str) -> DataError:
     """The error for a folder without samples.
 
     Args:
@@ -188,7 +189,12 @@ def kinds(folder: Path) -> set[str]:
 
 
 def _opened(
-    folder: Path, classes: list[str], split: str, suffixes: tuple[str, ...], make: Made
+    folder: Path,
+    classes: list[str],
+    split: str,
+    suffixes: tuple[str, ...],
+    make: Made,
+    expected: str,
 ) -> Source:
     strange = sorted(set(class_names(folder)) - set(classes))
     if strange:
@@ -201,7 +207,7 @@ def _opened(
         paths += files
         labels += [label] * len(files)
     if not paths:
-        raise nowhere(folder, f"{', '.join(suffixes)} files")
+        raise _no_samples(folder, expected)
     return make(f"dir:{folder}", paths, labels, classes, split)
 
 
@@ -212,18 +218,21 @@ def _samples(place: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
       DataError: most files are something else.
     """
     result = aside = 0
-    for where, _, names in os.walk(place, onerror=_raise):
-        for name in names:
-            if name[:1] != "." and os.path.splitext(name)[1].lower() in suffixes:
-                result += 1
-                yield Path(where, name)
-            else:
-                aside += 1
+    for where, folders, names in os.walk(place, onerror=_raise):
+        named = [name for name in folders if _is_sample(name, suffixes)]  # reading one will fail
+        found = named + [name for name in names if _is_sample(name, suffixes)]
+        yield from (Path(where, name) for name in found)
+        result += len(found)
+        aside += len(names) + len(named) - len(found)
         if aside > _ASIDE + result:
             raise DataError(
                 f"{place}: found {result} samples ({', '.join(suffixes)}) and {aside} other files; "
                 "expected a class folder. Name the folder that contains the class folders."
             )
+
+
+def _is_sample(name: str, suffixes: tuple[str, ...]) -> bool:
+    return name[:1] != "." and os.path.splitext(name)[1].lower() in suffixes
 
 
 def _raise(error: OSError) -> None:

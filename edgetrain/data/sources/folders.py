@@ -7,7 +7,6 @@ first; u8 is scaled to [0, 1] for models with float inputs.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +19,8 @@ from ..files.reading import directory, file_size
 from ..rows import ArrayRows, Rows
 from ..source import Options, Scale
 from . import pictures, sounds
-from .arrays import SPLITS, RowsSource, Splits
-from .class_files import class_names, kinds, nowhere
+from .arrays import RowsSource, Splits
+from .class_files import kinds, open_classes
 
 _AHEAD = 2**17  # files to check before training: a few seconds
 
@@ -89,29 +88,16 @@ def open_folders(where: str, options: Options) -> Splits:
         return pictures.open_pictures(where, options)
     if ".npy" not in result and result & {*sounds.SUFFIXES}:
         return sounds.open_sounds(where, options)
-    if (folder / "train").is_dir():
-        classes = class_names(folder / "train")
-        there = [split for split in SPLITS if (folder / split).is_dir()]
-        return {split: partial(_opened, folder / split, classes, split) for split in there}
-    return {"train": partial(_opened, folder, class_names(folder), "train")}
+    return open_classes(where, (".npy",), _made, "pictures, .wav or .npy files")
 
 
-def _opened(folder: Path, classes: list[str], split: str) -> RowsSource:
-    strange = sorted(set(class_names(folder)) - set(classes))
-    if strange:
-        raise DataError(f"{folder}: class {strange[0]!r} has no training samples. Add some.")
-    paths: list[Path] = []
-    labels: list[int] = []
-    for label, name in enumerate(classes):
-        files = sorted((folder / name).glob("*.npy"))
-        paths += files
-        labels += [label] * len(files)
-    if not paths:
-        raise nowhere(folder, "pictures, .wav or .npy files")
+def _made(
+    name: str, paths: list[Path], labels: list[int], classes: list[str], split: str
+) -> RowsSource:
     x = SampleFiles(paths)
     scale = {"x": Scale.normalised(0.0, 1.0, 255.0)} if x.dtype == np.uint8 else {}
     rows: dict[str, Rows] = {"x": x, "y": ArrayRows(np.array(labels))}
-    made = Folders(f"dir:{folder}", rows, split=split, classes=len(classes), scale=scale)
+    made = Folders(name, rows, split=split, classes=len(classes), scale=scale)
     made.labels = tuple(classes)
     return made
 

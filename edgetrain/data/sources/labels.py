@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from edgetrain.units.wording import listed
 
 from ..rows import Rows
 from ..source import Source
+from ..wrapped import Wrapped
 
 _CHUNK = 2**14
 MOST = 2**16  # with more words, they are not classes
@@ -91,7 +91,7 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= _LONGEST and not _UNFIT & {*map(unicodedata.category, text)}
 
 
-class Renumbered(Source):
+class Renumbered(Wrapped):
     """A source with its classes numbered as in a run.
 
     Raises:
@@ -106,18 +106,9 @@ class Renumbered(Source):
                 f"{whole.name}: class {strange[0]!r}; the run has {listed(names)}. "
                 "Use data with the run's classes."
             )
-        super().__init__(
-            whole.name,
-            whole.n,
-            whole.fields,
-            classes=len(names),
-            split=whole.split,
-            scale=whole.scale,
-            limits=whole.limits,
-        )
-        self.labels, self.held_out, self.splits = tuple(names), whole.held_out, whole.splits
-        self.allow_nonfinite = whole.allow_nonfinite
-        self._whole, again = whole, whole.reopen
+        super().__init__(whole)
+        self.classes, self.labels = len(names), tuple(names)
+        again = whole.reopen
         if again is not None:
             self.reopen = lambda split: Renumbered(again(split), names)
         self._numbers = np.array([known[name] for name in whole.labels or ()], np.int64)
@@ -130,22 +121,11 @@ class Renumbered(Source):
             result["y"] = self._numbers[result["y"].astype(np.int64)]
         return result
 
+    def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
+        self._whole.scan({k: v for k, v in limits.items() if k != "y"}, ignore_index)
+
     def scan_numbers(self, names: Collection[str]) -> None:
         self._whole.scan_numbers({*names} - {"y"})
-
-    def keep_in(self, directory: Path) -> None:
-        self._whole.keep_in(directory)
-
-    def name_targets(self, names: Collection[str]) -> None:
-        self._whole.name_targets(names)
-        self.fields = self._whole.fields
-
-    def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self._whole.adapt(shapes)
-        self.fields, self.note = self._whole.fields, self._whole.note
-
-    def where(self, index: int) -> str:
-        return self._whole.where(index)
 
 
 def class_counts(source: Source) -> np.ndarray:

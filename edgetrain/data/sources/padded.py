@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from edgetrain.errors import DataError
 
 from ..checks.values import check_floats, check_integers
 from ..source import Field, Source
+from ..wrapped import Wrapped
 
 LENGTHS = "lengths"  # the field with each sample's length
 _AHEAD_NBYTES = 2**28  # of a field at this length: larger ones are only checked when used
@@ -38,7 +38,7 @@ class Fit(NamedTuple):
     cleared: bool = False
 
 
-class Padded(Source):
+class Padded(Wrapped):
     """A source fitted to one length: fields are cut or padded to it.
 
     Args:
@@ -58,18 +58,11 @@ class Padded(Source):
         }
         fields = {name: self._field(whole, name, fit) for name, fit in fits.items()}
         own = {fit.name: name for name, fit in fits.items() if fit.name}
-        super().__init__(
-            whole.name,
-            whole.n,
-            fields,
-            classes=whole.classes,
-            split=whole.split,
-            scale={own[name]: scale for name, scale in whole.scale.items() if name in own},
-            limits={own[name]: limit for name, limit in whole.limits.items() if name in own},
-        )
-        self.ignore_index, self.allow_nonfinite = whole.ignore_index, whole.allow_nonfinite
-        self.ignored, self.labels, self.note = dict(whole.ignored), whole.labels, whole.note
-        self._whole, self._lengths, self._indices, self._fits = whole, lengths, indices, fits
+        super().__init__(whole)
+        self.fields = fields
+        self.scale = {own[k]: scale for k, scale in whole.scale.items() if k in own}
+        self.limits = {own[k]: limit for k, limit in whole.limits.items() if k in own}
+        self._lengths, self._indices, self._fits = lengths, indices, fits
 
     def _field(self, whole: Source, name: str, fit: Fit) -> Field:
         if not fit.name:
@@ -150,14 +143,11 @@ class Padded(Source):
                 if result.dtype.kind == "f":
                     check_floats(result, result, self._label(name, part))
 
-    def keep_in(self, directory: Path) -> None:
-        self._whole.keep_in(directory)
-
     def name_targets(self, names: Collection[str]) -> None:
         """Do nothing: targets were named before the fields were fitted."""
 
-    def where(self, index: int) -> str:
-        return self._whole.where(index)
+    def adapt(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Do nothing: fields are fitted to the Program already."""
 
 
 def _made(fit: Fit, ends: np.ndarray) -> np.ndarray:
