@@ -1,8 +1,8 @@
-/* Samples by length, the shortest first: how many to evaluate on (0), and to train on (1). */
+/* Number of samples by length, the shortest first: for evaluation (0) and training (1). */
 static const uint32_t sizes[${NET}_LENGTHS][${columns}] = ${NET}_SIZES;
 static int64_t counts[2][${NET}_LENGTHS];
 
-/* The length of a sample of a split; first: the number of the first sample that has it. */
+/* Index of a sample's length; first: number of the first sample with this length. */
 static int length_of(int split, int64_t sample, int64_t *first) {
   int at = 0;
   *first = 0;

@@ -1,5 +1,5 @@
-/* Samples out of a counter, the same everywhere, for the digest of MANIFEST.json. With -DSPIKE=1e38f
-   numbers of sample 0 are so large, of either sign: its minibatches overflow and are skipped. */
+/* Generated samples, the same everywhere, for the digest in MANIFEST.json. With -DSPIKE=1e38f, the
+   values of sample 0 are 1e38 or -1e38: its minibatches overflow and are skipped. */
 #ifdef SPIKE
 #define SPIKED(value) (sample != 0 ? (value) : (value) < 0 ? -SPIKE : SPIKE)
 #else

@@ -1,6 +1,6 @@
-/* Trains ${net} from samples in flash (${net}_samples, such as ${net}.samples by .incbin) and
-   reports through board_print, both of the board's own file. board_store may be NULL.
-   -DCHECK: on made-up samples, for the digest of MANIFEST.json; -DSTEPS=N: minibatches. */
+/* Trains ${net} on samples in flash: ${net}_samples, such as ${net}.samples included with .incbin.
+   Your board's file defines these samples, board_print and board_store (may be NULL).
+   -DCHECK: train on generated samples, for the digest in MANIFEST.json; -DSTEPS=N: minibatches. */
 #include "${net}.h"
 
 void board_print(const char *text);
@@ -21,7 +21,7 @@ static void print(const char *name, uint32_t value, uint32_t base) {
   board_print("\n");
 }
 
-/* value * by, rounded, of a value from 0 on, without arithmetic on double: many a board has none. */
+/* value * by, rounded, for value >= 0; without double arithmetic, which many boards lack. */
 static uint32_t scaled(double value, uint32_t by) {
   union { double value; uint64_t bits; } of = {value};
   int down = 1067 - (int)(of.bits >> 52 & 0x7FF);
@@ -44,7 +44,7 @@ int main(void) {
   if (board_store != NULL && ${net}_load(net, board_store) == ${NET}_FAILED) return 1;
   ${net}_progress(net, &report);
 ${first_state}  while (report.step < STEPS) {
-    int status = ${advance}; /* the watchdog, the radio and the like have their turn here */
+    int status = ${advance}; /* serve the watchdog, the radio, etc. here */
     if (status != ${NET}_MORE && status != ${NET}_DONE) return 1;
     ${net}_progress(net, &report);${kept_state}
   }

@@ -1,6 +1,6 @@
-/* Trains ${net} from a file of samples and keeps its state in another file.
+/* Trains ${net} on a file of samples and saves its state in another file.
      ./${net} SAMPLES STEPS [STATE]
-     ./${net} check [STEPS]     the digest of MANIFEST.json */
+     ./${net} check [STEPS]     print the digest in MANIFEST.json */
 #define _POSIX_C_SOURCE 200809L
 #include "${net}.h"
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 ${thread_part}
 ${lengths_part}${sample_part}
 ${made_up_part}
-/* Two slots one behind the other in a file; the header is written when the rest is on the disk. */
+/* Two consecutive slots in a file; a header is written once the rest of its slot is on disk. */
 static int erase(void *user, int slot) {
   static const unsigned char gone[64];
   int fd = *(int *)user;
@@ -28,8 +28,8 @@ static int read_state(void *user, int slot, uint32_t offset, void *data, uint32_
   return pread(*(int *)user, data, bytes, (off_t)slot * ${NET}_STORED + offset) != (ssize_t)bytes;
 }
 
-/* The initial values stand at the end of this executable (see the Makefile), or in ${net}.weights:
-   they are read to where they belong, and not in memory a second time. */
+/* The initial weights are at the end of this executable (see the Makefile), or in ${net}.weights.
+   They are read straight into the net, so memory holds them only once. */
 static struct { int fd; off_t start; } weights;
 static int read_weights(void *user, void *to, uint32_t offset, uint32_t bytes) {
   (void)user;
@@ -63,12 +63,12 @@ ${return_part}
 int main(int argc, char **argv) {
   static union { double align; unsigned char bytes[${NET}_MEMORY]; } memory;
   if (find_weights("/proc/self/exe") && find_weights("${net}.weights"))
-    return fail("no ${net}.weights: make puts them at the end of the executable");
+    return fail("${net}.weights not found; make appends it to the executable");
   ${net} *net = ${net}_open(&memory, sizeof memory, read_weights, NULL);
   close(weights.fd);
   if (net == NULL || argc < 2) return fail("expected SAMPLES STEPS [STATE], or check [STEPS]");
 ${thread_start}  if (strcmp(argv[1], "check") == 0) return check(net, argc > 2 ? atol(argv[2]) : 5);
-  if (argc < 3 || open_samples(net, argv[1])) return fail("no such file of samples");
+  if (argc < 3 || open_samples(net, argv[1])) return fail("cannot read the file of samples");
   int fd = argc > 3 ? open(argv[3], O_RDWR | O_CREAT, 0666) : -1;
   const ${net}_store store = {&fd, erase, write_state, read_state};
   ${net}_report report;
@@ -83,7 +83,7 @@ ${first_state}  while (report.step < steps) {
     if (report.step % each == 0 || report.step == steps)
       printf("step %" PRId64 " loss %.6f\n", report.step, report.loss);
   }
-  if (fd >= 0 && ${net}_save(net, &store) != ${NET}_DONE) return fail("the state was not kept");
+  if (fd >= 0 && ${net}_save(net, &store) != ${NET}_DONE) return fail("the state was not saved");
   double loss, accuracy;
   if (${held}${net}_eval(net, &loss, &accuracy) == ${NET}_DONE)
     ${judged}

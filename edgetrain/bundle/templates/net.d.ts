@@ -1,21 +1,21 @@
-/** Trains a neural network where this module runs. Written by edgetrain. */
+/** Trains a neural network in this module's process. Written by edgetrain. */
 
 export type Values = Float32Array | Int32Array | Uint8Array;
-/** One array where the network has one input; of several, by their names. */
+/** One array if the network has one input, else arrays by input name. */
 export type Inputs = Values | { [name: string]: Values };
 
 export interface Field { name: string; elements: number; shape: number[]; type: "f32" | "i32"; limit: number }
 export interface Facts {
   name: string; model: string; version: string;
   minibatch: number; lr: number;
-  /** Of several losses, the targets after the first are behind the inputs. */
+  /** With several losses, the other targets follow the inputs. */
   inputs: Field[]; target: Field;
   losses: { output: string | null; name: string; weight: number; label: string }[];
-  /** Numbers of a sample's output; 0 where there is no prediction. */
+  /** Values in a sample's output; 0 if the network cannot predict. */
   output: number;
-  /** Samples that predict and evaluate take together. */
+  /** Samples that predict and evaluate process together. */
   taken: number;
-  /** Bytes of the arena, and of a saved state. */
+  /** Sizes in bytes: arena, saved state. */
   arena: number; stored: number;
   values: { name: string; shape: number[]; size: number }[];
   schedules: string[];
@@ -24,7 +24,7 @@ export interface Facts {
 export interface Report {
   /** Minibatches done. */
   step: number;
-  /** The last minibatch moved nothing: a gradient was not finite. */
+  /** The last minibatch changed no weight: a gradient was not finite. */
   skipped: boolean;
   loss: number; gradNorm: number; lr: number; lossScale: number;
 }
@@ -36,7 +36,7 @@ export interface Schedule {
   rise?: number; first?: number; last?: number;
 }
 export interface Options {
-  /** The .wasm file: its address, bytes or compiled module. Default: the file beside this one. */
+  /** The .wasm file: URL, bytes or compiled module. Default: the file next to this one. */
   wasm?: string | URL | BufferSource | WebAssembly.Module;
   schedule?: Schedule; data?: Samples;
 }
@@ -54,30 +54,30 @@ export interface Net {
   schedule(schedule: Schedule): void;
   /** Train on one minibatch. */
   step(): Report;
-  /** Train on the next piece of a minibatch; a report when it is done. */
+  /** Train on the next piece of a minibatch; returns a report when the minibatch is done. */
   poll(): Report | undefined;
-  /** Cut pieces of `poll` up to `parts` times shorter. */
+  /** Make the pieces of `poll` up to `parts` times shorter. */
   split(parts: number): void;
   skip(): Report;
   evaluate(): {
     loss: number; accuracy?: number;
-    /** Of several losses each, without its weight. */
+    /** Each of several losses, without its weight. */
     losses?: { output: string; name: string; label: string; loss: number; accuracy?: number }[];
   };
   get(name: string): Float32Array;
   set(name: string, values: ArrayLike<number>): void;
-  /** The state of training, between two minibatches. */
+  /** The training state. Call it between two minibatches. */
   save(): Uint8Array;
-  /** Go on from a saved state. False: damaged, or of another network. */
+  /** Continue from a saved state. False: damaged, or from another network. */
   load(bytes: Uint8Array): boolean;
   digest(): string;
 }
 
 /** The network with its initial weights. */
 export function init(options?: Options): Promise<Net>;
-/** Samples of a file that `edgetrain bundle --data` wrote. */
+/** Samples from a file written by `edgetrain bundle --data`. */
 export function samplesOf(buffer: ArrayBuffer): Samples;
-/** The digest after a few steps of made-up samples, and the one that Python has. */
+/** The digest after a few steps on generated samples, and the digest Python got. */
 export function check(options?: { steps?: number; spike?: number; wasm?: Options["wasm"] }):
   Promise<{ digest: string; expected?: string }>;
 export const facts: Facts;

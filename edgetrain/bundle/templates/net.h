@@ -1,7 +1,7 @@
 /* ${title}
-   Written by edgetrain ${version}; link lib${net}.a. No function allocates, calls libc or keeps
-   anything but in the memory it is given; several nets may be in one program. One net is for one
-   thread at a time. Functions return ${NET}_DONE or another of the numbers below. */
+   Written by edgetrain ${version}; link lib${net}.a. Functions use only the memory passed to
+   ${net}_init: they allocate nothing and do not call libc, so a program may have several nets. Only
+   one thread at a time may use a net. Functions return ${NET}_DONE or an error code from below. */
 #ifndef ${NET}_H
 #define ${NET}_H
 #include <stddef.h>
@@ -10,33 +10,33 @@
 extern "C" {
 #endif
 
-#define ${NET}_MEMORY ${memory} /* bytes for ${net}_init, of which ${arena} are the plan's arena */
-${frozen}#define ${NET}_STORED ${stored} /* bytes of a saved state: each of the two slots of a store */
-#define ${NET}_MINIBATCH ${minibatch} /* samples of one update */
+#define ${NET}_MEMORY ${memory} /* bytes for ${net}_init, including the plan's arena of ${arena} */
+${frozen}#define ${NET}_STORED ${stored} /* bytes of a saved state; a store has two slots of this size */
+#define ${NET}_MINIBATCH ${minibatch} /* samples per update */
 #define ${NET}_THREADS ${threads}
-#define ${NET}_LR ${lr} /* learning rate that the net was compiled with */
+#define ${NET}_LR ${lr} /* learning rate at compile time */
 #define ${NET}_INPUTS ${inputs}
 ${output}
 #define ${NET}_TARGET ${target} /* ${target_type} values of a sample's target${target_layout} */
 ${input_sizes}${lengths}
 enum { ${NET}_DONE = 0, ${NET}_MORE = -6,
-       ${NET}_BAD_VALUE = -1, /* a sample's value is not finite or not below its limit */
-       ${NET}_BUSY = -2,      /* a minibatch is half done */
-       ${NET}_NOTHING = -3,   /* no good state of this net is stored */
-       ${NET}_FAILED = -4,    /* the store said so, or did not keep what was written */
-${broken}       ${NET}_REFUSED = -5 }; /* an argument */
+       ${NET}_BAD_VALUE = -1, /* a sample's value is not finite, or an integer is out of range */
+       ${NET}_BUSY = -2,      /* a minibatch is unfinished */
+       ${NET}_NOTHING = -3,   /* the store has no valid state of this net */
+       ${NET}_FAILED = -4,    /* the store reported an error, or lost data */
+${broken}       ${NET}_REFUSED = -5 }; /* an argument is out of range */
 enum { ${NET}_F32, ${NET}_F16, ${NET}_I32, ${NET}_I64, ${NET}_U8 };
 ${schedules}
 
 typedef struct ${net} ${net};
 
-/* Writes sample `sample` (0, 1, ..) of a split, 1 train or 0 eval: raw values of the input at x (of
-   several inputs: x is an array of pointers), the target at y (of several losses: the first one's;
-   the others' are in x, behind the inputs). 0, or a number above 0 that ends the call. */
+/* Writes sample `sample` (0, 1, ..) of a split (1 train, 0 eval): the input's raw values to x, the
+   target to y. With several inputs, x is an array of pointers. With several losses, y is the first
+   target, and the other targets follow the inputs in x. Returns 0; a positive number ends the call. */
 typedef int ${net}_fill(void *user, int split, int64_t sample, void *x, void *y);
 
-/* Two slots of flash or of a file. Offsets, addresses and bytes are multiples of 64, but addresses
-   are aligned to 8 only; each place is written once after an erasure. 0: it worked. */
+/* Two slots in flash or in a file. Offsets and sizes are multiples of 64; addresses are aligned to
+   8 bytes. After an erase, each place is written only once. Functions return 0 for success. */
 typedef struct ${net}_store {
   void *user;
   int (*erase)(void *user, int slot);
@@ -44,28 +44,28 @@ typedef struct ${net}_store {
   int (*read)(void *user, int slot, uint32_t offset, void *data, uint32_t bytes);
 } ${net}_store;
 
-/* A schedule of the learning rate; what one has no use for is 0.${schedule_words} */
+/* A learning rate schedule; set unused fields to 0.${schedule_words} */
 typedef struct ${net}_rates {
-  int64_t kind, total_steps, warmup_steps; /* ${NET}_CONSTANT, ..; of the run; of a linear rise */
-  int64_t size;               /* STEP: steps between drops; PLATEAU: steps of a window; MULTISTEP:
-                                 how many drops; INVERSE_SQRT: steps, 0: the rise's, or 10000 */
-  int64_t patience, cooldown; /* PLATEAU: windows of training losses without progress before a
-                                 drop; after one that do not count */
-  int64_t drops[8];           /* MULTISTEP: at which steps, rising */
-  double lr, gamma;           /* gamma: factor of a drop; EXPONENTIAL: of a step */
-  double threshold, min_lr;   /* PLATEAU: share of the best loss that is progress; least rate */
-  double rise, first, last;   /* ONE_CYCLE: share of the run; factors of lr at its ends */
+  int64_t kind, total_steps, warmup_steps; /* ${NET}_CONSTANT, ..; of the run; of the warmup */
+  int64_t size;               /* STEP: steps between drops; PLATEAU: steps per window; MULTISTEP:
+                                 number of drops; INVERSE_SQRT: steps, 0: warmup_steps or 10000 */
+  int64_t patience, cooldown; /* PLATEAU: windows without progress before a drop; windows ignored
+                                 after a drop */
+  int64_t drops[8];           /* MULTISTEP: steps at which the rate drops, ascending */
+  double lr, gamma;           /* gamma: factor per drop; EXPONENTIAL: per step */
+  double threshold, min_lr;   /* PLATEAU: smallest relative progress; smallest rate */
+  double rise, first, last;   /* ONE_CYCLE: fraction that rises; factors of lr at both ends */
 } ${net}_rates;
 
 typedef struct ${net}_report {
-  int64_t step, skipped; /* minibatches done; 1: the last one moved nothing */
+  int64_t step, skipped; /* minibatches done; 1: the last one changed no weight */
   double loss, grad_norm, lr, loss_scale;
 } ${net}_report;
 ${thread_types}
-/* The net in `memory`, with its initial values; NULL where that is short. */
+/* Set up the net in `memory`, with its initial weights; NULL if `bytes` is too small. */
 ${net} *${net}_init(void *memory, size_t bytes);${open}
 ${functions}
-/* Values for get and set, with their elements. */
+/* Values for get and set, with their shapes. */
 ${values}
 
 #ifdef __cplusplus

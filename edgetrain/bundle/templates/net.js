@@ -1,22 +1,22 @@
-// Trains a neural network where this module runs: a page, a worker, Node.js or Deno.
-// Written by edgetrain. The types are in the .d.ts file beside this one.
+// Trains a neural network in a page, a worker, Node.js or Deno.
+// Written by edgetrain. Types are in the .d.ts file next to this one.
 
 const NET = null; /* facts of this network */
 
 const DONE = 0, MORE = -6;
 const MESSAGES = {
-  "-1": "a value of a sample is not finite, or an integer is out of range",
-  "-2": "a minibatch is half done: poll until it is finished",
+  "-1": "a sample's value is not finite, or an integer is out of range",
+  "-2": "a minibatch is unfinished: poll until it is done",
   "-3": "no saved state of this network",
   "-4": "the saved state could not be read back",
   "-5": "an argument is out of range, or there is no data: call data() first",
-  "-7": "a failed step has moved weights: load a saved state, then call skip()",
+  "-7": "a failed step changed weights: load a saved state, then call skip()",
 };
 const SCHEDULES = NET.schedules;
 const TYPES = { f32: Float32Array, i32: Int32Array };
 const F32 = 0, U8 = 4;
 
-/** What went wrong; `code` is the number that the C library documents. */
+/** An error of the network; `code` is the C library's error code. */
 export class TrainingError extends Error {
   constructor(what, code) {
     super(`${NET.name}: ${what}: ${MESSAGES[code] ?? `the sample callback returned ${code}`}`);
@@ -78,17 +78,17 @@ class Net {
     };
   }
 
-  /** Facts of the network: inputs, outputs, bytes, names of its weights. */
+  /** Facts about the network: inputs, outputs, sizes in bytes, names of weights. */
   get facts() { return NET; }
-  /** The compiled module, which a worker can be sent. */
+  /** The compiled module; it can be sent to a worker. */
   get module() { return this.#module; }
-  /** Bytes of all memory: code's constants, stack, and the arena in which it trains. */
+  /** Bytes of all memory: constants, stack and arena. */
   get memoryBytes() { return this.#x.memory.buffer.byteLength; }
-  /** The arena, as it is now. Do not keep it: it is a view of memory that may move. */
+  /** The arena's current contents. Do not keep this view: the memory may move. */
   get arena() { return this.#bytes(this.#net + NET.arena_at, NET.arena); }
 
 /* begin data */
-  /** Where samples come from: a callback, or typed arrays. */
+  /** Set the source of samples: a callback, or typed arrays. */
   data({ train, held = 0, sample, x, y, heldX, heldY, factor = 1, shift = 0 }) {
     let small = false;
     if (!sample) ({ train, held, sample, small } = arrays(x, y, heldX, heldY));
@@ -121,7 +121,7 @@ class Net {
     return this.progress;
   }
 
-  /** Train on the next piece of a minibatch; a report when the minibatch is done, else undefined. */
+  /** Train on the next piece of a minibatch; returns a report when the minibatch is done. */
   poll() {
     const code = this.#called(() => this.#x.net_poll(this.#net));
     if (code === MORE) return undefined;
@@ -129,16 +129,16 @@ class Net {
     return this.progress;
   }
 
-  /** Cut pieces of `poll` up to `parts` times shorter. The result stays the same. */
+  /** Make the pieces of `poll` up to `parts` times shorter. Results stay bit-identical. */
   split(parts) { this.#check("split", this.#x.net_split(this.#net, parts)); }
 
-  /** Pass over the next minibatch, which failed before (networks with fused updates). */
+  /** Skip the next minibatch, which failed before (networks with fused updates). */
   skip() {
     this.#check("skip", this.#called(() => this.#x.net_pass(this.#net)));
     return this.progress;
   }
 
-  /** What the last minibatch gave. */
+  /** Results of the last minibatch. */
   get progress() {
     const at = this.#scratch;
     this.#x.net_progress(this.#net, at);
@@ -150,8 +150,8 @@ class Net {
     };
   }
 
-  /** Mean loss over the samples held for evaluation, and the share that is right; of several losses
-      each, without its weight. */
+  /** Mean loss and accuracy over the evaluation samples; with several losses also each of them,
+      without its weight. */
   evaluate() {
     const at = this.#scratch;
     this.#check("evaluate", this.#called(() => this.#x.net_eval(this.#net, at, at + 8)));
@@ -167,7 +167,7 @@ class Net {
   }
 
 /* begin predictions */
-  /** Outputs of samples: Float32Array, NET.output numbers for each. */
+  /** Outputs of samples: NET.output values each, in one Float32Array. */
   predict(x) {
     if (!NET.output) throw new Error(NET.unpredicted);
     const fields = NET.inputs.slice(0, NET.predicts);
@@ -177,7 +177,7 @@ class Net {
     const small = inputs[0] instanceof Uint8Array && fields[0].type === "f32";
     fields.forEach(({ name, elements }, k) => {
       if (inputs[k].length !== samples * elements)
-        throw new RangeError(`input ${name}: ${inputs[k].length} values; expected ${elements} a sample`);
+        throw new RangeError(`input ${name}: ${inputs[k].length} values; expected ${elements} per sample`);
     });
     const out = new Float32Array(samples * NET.output);
     const each = 4 * NET.inputs.reduce((sum, { elements }) => sum + elements, NET.output);
@@ -195,17 +195,17 @@ class Net {
   }
 
 /* end predictions */
-  /** Names and shapes of what can be read and set. */
+  /** Names and shapes of the values for get and set. */
   get parameters() { return NET.values.map(({ name, shape }) => ({ name, shape: [...shape] })); }
 
-  /** Values of a weight, as float32. */
+  /** A weight's values, as float32. */
   get(name) {
     const k = indexOf(name), { size } = NET.values[k], at = this.#room(4 * size);
     this.#check("get", this.#x.net_get(this.#net, k, at));
     return new Float32Array(this.#x.memory.buffer, at, size).slice();
   }
 
-  /** Replace the values of a weight. */
+  /** Replace a weight's values. */
   set(name, values) {
     const k = indexOf(name), { size } = NET.values[k], at = this.#room(4 * size);
     if (values.length !== size)
@@ -214,7 +214,7 @@ class Net {
     this.#check("set", this.#x.net_set(this.#net, k, at));
   }
 
-  /** The whole state of training as bytes, between two minibatches. */
+  /** The training state as bytes. Call it between two minibatches. */
   save() {
     this.#slots = [null, null];
     try {
@@ -225,7 +225,7 @@ class Net {
     }
   }
 
-  /** Go on from saved bytes. False: they are damaged, or of another network. */
+  /** Continue from a saved state. False: damaged, or from another network. */
   load(bytes) {
     if (bytes.byteLength !== NET.stored) return false;
     this.#slots = [new Uint8Array(bytes), null];
@@ -246,7 +246,7 @@ class Net {
   #bytes(at, count) { return new Uint8Array(this.#x.memory.buffer, at, count); }
   #heap() { return (this.#x.__heap_base.value + 15) & ~15; }
 
-  /** Address of so many bytes behind everything else; memory grows where they are not there. */
+  /** Address of `bytes` free bytes after everything else; grows the memory if needed. */
   #room(bytes) {
     const at = this.#heap(), short = at + bytes - this.memoryBytes;
     if (short > 0) this.#x.memory.grow(Math.ceil(short / 65536));
@@ -254,11 +254,11 @@ class Net {
   }
 
 /* begin places */
-  /** Values of the first input are bytes (`small`), or as the network takes them. */
+  /** Whether the first input's values are bytes (`small`), or of the network's type. */
   #input(small) {
     if (!small && NET.inputs[0].type !== "f32") return;
     const [factor, shift] = this.#scale ?? [1, 0], view = this.#view(), at = this.#scratch + 240;
-    view.setFloat32(at, factor, true); // stay in use
+    view.setFloat32(at, factor, true); // read later
     view.setFloat32(at + 4, shift, true);
     const places = small ? [U8, at, at + 4] : [F32, 0, 0];
     this.#check("data", this.#x.net_input(this.#net, 0, ...places, 1, 1));
@@ -309,7 +309,7 @@ class Net {
   #check(what, code) { if (code !== DONE) throw new TrainingError(what, code); }
 }
 
-/** Words of byte planes: the highest bytes of all, then the next, ...; a word's sign is last. */
+/** Join byte planes to words: all highest bytes first, then the next, ...; the sign is a word's last bit. */
 function turned(words) {
   const count = words.length, planes = new Uint8Array(words.slice().buffer);
   words.forEach((_, k) => {
@@ -325,7 +325,7 @@ function indexOf(name) {
 }
 
 /* begin sources */
-/** Samples of typed arrays, one after the other: what `data` takes. */
+/** Samples in typed arrays, as `data` expects them. */
 function arrays(x, y, heldX, heldY) {
   const inputs = (given) => NET.inputs.length === 1 ? [given] : NET.inputs.map(({ name }) => given[name]);
   const parts = [[heldX, heldY], [x, y]].map(([x, y]) => (x === undefined ? null : { x: inputs(x), y }));
@@ -333,7 +333,7 @@ function arrays(x, y, heldX, heldY) {
   parts.forEach((part, split) => part && NET.inputs.forEach(({ name, elements }, k) => {
     if (part.x[k].length !== counts[split] * elements)
       throw new RangeError(`input ${name}: ${part.x[k].length} values for ${counts[split]} targets; ` +
-        `expected ${elements} a sample`);
+        `expected ${elements} per sample`);
   }));
   const small = parts[1].x[0] instanceof Uint8Array && NET.inputs[0].type === "f32";
   const sample = (index, x, target, training, bytes) => {
@@ -347,12 +347,12 @@ function arrays(x, y, heldX, heldY) {
   return { train: counts[1], held: counts[0], sample, small };
 }
 
-/** Samples of a file that `edgetrain bundle --data` wrote: what `data` takes. */
+/** Samples from a file written by `edgetrain bundle --data`, as `data` expects them. */
 export function samplesOf(buffer) {
   const view = new DataView(buffer), word = (k) => view.getUint32(4 * k, true);
-  if (view.byteLength < 32 || word(0) !== 0x4d534445) throw new Error("no file of samples of edgetrain");
+  if (view.byteLength < 32 || word(0) !== 0x4d534445) throw new Error("not a file of samples from edgetrain");
   const [train, held, type, width] = [word(1), word(2), word(3), word(6)];
-  if (view.byteLength !== 32 + (train + held) * width) throw new Error("the file of samples is cut short");
+  if (view.byteLength !== 32 + (train + held) * width) throw new Error("the file of samples is truncated");
   const bytes = new Uint8Array(buffer);
   const small = type === U8, behind = 4 * NET.target.elements;
   const sizes = NET.inputs.map(({ elements }) => (small ? elements : 4 * elements));
@@ -379,7 +379,7 @@ export function samplesOf(buffer) {
 }
 
 /* end sources */
-/** Made-up samples, the same everywhere; `spike`: numbers of sample 0 are so large. */
+/** Generated samples, the same everywhere; `spike`: magnitude of sample 0's values. */
 /* begin made up */
 export function madeUp(count = 4 * NET.minibatch, spike = 0) {
 /* end made up */
@@ -406,7 +406,7 @@ export function madeUp(count = 4 * NET.minibatch, spike = 0) {
 /* end made up counts */
 }
 
-/** Whether training here has the bits that it has in Python: a few steps of made-up samples. */
+/** The digest after a few steps on generated samples, and the digest Python got. */
 export async function check(options = {}) {
   const steps = options.steps ?? NET.check.steps;
   const data = madeUp(undefined, options.spike);

@@ -1,40 +1,40 @@
 
-/** Samples of any length up to the longest of facts.lengths; each is used at the smallest that holds it. */
+/** Samples of any length up to the longest in facts.lengths; each is padded to the shortest that fits. */
 export interface Lengths {
   /** The dimension's name. */
   name: string;
-  /** The shortest first. Shapes are those of the inputs, then of the target. */
+  /** The shortest first. `shapes`: of the inputs, then of the target. */
   sets: { length: number; minibatch: number; taken: number; shapes: number[][]; output: number[] }[];
 }
 export interface Facts {
-  /** Sizes in `inputs`, `target`, `output` and `minibatch` are those of the longest. */
+  /** `inputs`, `target`, `output` and `minibatch` have the sizes of the longest length. */
   lengths: Lengths;
 }
-/** Of each sample an array, or one array with samples that have the same size. */
+/** One array per sample, or one array of samples of equal size. */
 export type Column = Values | Values[];
-/** Inputs named mask, attention_mask, lengths or length may be missing: they are made. */
+/** Inputs named mask, attention_mask, lengths or length may be omitted: they are generated. */
 export type Columns = Column | { [name: string]: Column };
 export interface Samples {
   x?: Columns; y?: Column; heldX?: Columns; heldY?: Column;
-  /** How long the samples are. Default: as long as their arrays. */
+  /** Length of each sample. Default: that of its array. */
   lengths?: ArrayLike<number>; heldLengths?: ArrayLike<number>;
-  /** Writes sample `index` into x and y, which are as long as the smallest length that holds it and
-      full of padding. */
+  /** Writes sample `index` into x and y, which have the shortest length that fits it and are filled
+      with padding. */
   sample?: (index: number, x: any, y: any, training: boolean) => void;
-  /** Instead of `lengths`: how many samples there are of each length. `index` then counts through
-      all of them, the shortest length first. */
+  /** In place of `lengths`: number of samples of each length. `index` then counts through all of
+      them, the shortest length first. */
   train?: number[]; held?: number[];
-  /** Of bytes: a value becomes byte * factor + shift. */
+  /** For bytes: value = byte * factor + shift. */
   factor?: number; shift?: number;
 }
 export interface Net {
-  /** Outputs of one sample, as long as the sample. */
+  /** Outputs of one sample, of the sample's length. */
   predict(x: Inputs): Float32Array;
-  /** Outputs of a list of samples, of any lengths. */
+  /** Outputs of several samples of any lengths. */
   predict(x: Values[] | { [name: string]: Values[] }): Float32Array[];
-  /** Outputs of samples of one length, one after the other. */
+  /** Outputs of consecutive samples of one length. */
   predict(x: Inputs, length: number): Float32Array;
 }
 
-/** Made-up samples, the same everywhere; `count` of each length. */
+/** Generated samples, the same everywhere; `count` of each length. */
 export function madeUp(count?: number, spike?: number): Samples;

@@ -1,10 +1,10 @@
 // Parts of net.js for a network of several lengths.
 /* begin data */
-  /** Of held samples, then of those to train on: the number behind the last of each length. */
+  /** For evaluation samples, then training samples: one past the last number of each length. */
   #ends = [[], []];
 
-  /** Where samples come from: a callback, or typed arrays; each trains at the smallest length that
-      holds it. */
+  /** Set the source of samples: a callback, or typed arrays. Each sample is padded to the shortest
+      length that fits it. */
   data(given) {
     const own = given.sample && !given.lengths && !given.heldLengths ? given : byLength(given);
     const at = this.#room(16 * SETS.length), view = this.#view();
@@ -22,8 +22,8 @@
 
 /* end data */
 /* begin predictions */
-  /** Outputs of samples, as long as the samples are: of one sample; of a list of samples a list; or,
-      if they have one `length`, of samples one after the other. */
+  /** Outputs, of the samples' lengths: an array for one sample, a list for a list of samples; with
+      `length`, one array for consecutive samples of this length. */
   predict(x, length) {
     if (!NET.output) throw new Error(NET.unpredicted);
     const fields = FIELDS.slice(0, NET.predicts), given = named(x);
@@ -45,7 +45,7 @@
 
 /* end predictions */
 /* begin places */
-  /** Predict samples `own` of one length; `out` gets their outputs. */
+  /** Predict the samples `own`, all of one length, into `out`. */
   #predicted(fields, number, own, ends, fill, out) {
     const { length, taken, output } = SETS[number], sizes = SIZES[number].slice(0, fields.length);
     const up = (bytes) => (bytes + 15) & ~15, wide = size(output), { cut } = NET.lengths;
@@ -91,21 +91,21 @@
 /* begin sources */
 const size = (shape) => shape.reduce((product, n) => product * n, 1);
 const SETS = NET.lengths.sets, SIZES = SETS.map(({ shapes }) => shapes.map(size));
-/** Inputs, then the target: which axes are as long as the length, and what is behind an end. */
+/** Inputs, then the target: axes that depend on the length, and the padding value. */
 const FIELDS = [...NET.inputs, NET.target].map((field, k) => ({ ...field, ...NET.lengths.fields[k], k }));
 const NAME = NET.lengths.name;
 
-/** Inputs by name: of the only one that has to be given also alone. */
+/** Inputs by name; a single required input may also be passed alone. */
 function named(x) {
   const needed = FIELDS.slice(0, NET.inputs.length).filter(({ made }) => !made);
   const plain = Array.isArray(x) || ArrayBuffer.isView(x);
   return plain ? { [(needed.length === 1 ? needed[0] : NET.inputs[0]).name]: x } : x;
 }
 
-/** The views that a callback gets, in the order of FIELDS. */
+/** A callback's views, in the order of FIELDS. */
 const viewsOf = (x, y) => [...(NET.inputs.length === 1 ? [x] : NET.inputs.map(({ name }) => x[name])), y];
 
-/** Copy a sample, whose `axes` are `own` long, to where they have the sizes of `shape`; `kept` of each. */
+/** Copy a sample whose `axes` have length `own` into an array of `shape`; `kept`: sizes copied. */
 function placed(from, own, to, shape, axes, kept) {
   const last = Math.max(-1, ...axes), strides = shape.map(() => [1, 1]);
   if (last < 0) return to.set(from);
@@ -119,7 +119,7 @@ function placed(from, own, to, shape, axes, kept) {
   walk(0, 0, 0);
 }
 
-/** How long the axes of a field's sample are that has so many values. */
+/** Length of the variable axes of a field's sample, from its number of values. */
 function longOf({ name, axes, k }, count, sample) {
   const { shapes } = SETS.at(-1), rest = size(shapes[k].filter((_, axis) => !axes.includes(axis)));
   const own = axes.length ? Math.round((count / rest) ** (1 / axes.length)) : 1;
@@ -207,7 +207,7 @@ function byLength({ lengths, heldLengths, sample, x, y, heldX, heldY, factor = 1
   } };
 }
 
-/** Samples of a file that `edgetrain bundle --data` wrote: what `data` takes. */
+/** Samples from a file written by `edgetrain bundle --data`, as `data` expects them. */
 export function samplesOf(buffer) {
   const view = new DataView(buffer), bytes = new Uint8Array(buffer), parts = [];
   let end = 0;
@@ -215,11 +215,11 @@ export function samplesOf(buffer) {
     const [magic, train, held, , , , width] = Array.from({ length: 8 }, (_, k) =>
       end + 32 <= view.byteLength ? view.getUint32(end + 4 * k, true) : 0);
     if (magic !== 0x4d534445 || width !== 4 * sizes.reduce((sum, n) => sum + n))
-      throw new Error(`no file of samples of edgetrain with ${NAME}=${SETS.map(({ length }) => length).join(", ")}`);
+      throw new Error(`not a file of samples from edgetrain with ${NAME}=${SETS.map(({ length }) => length).join(", ")}`);
     parts.push({ counts: [held, train], at: end + 32, width });
     end += 32 + (train + held) * width;
   });
-  if (view.byteLength !== end) throw new Error("the file of samples is cut short");
+  if (view.byteLength !== end) throw new Error("the file of samples is truncated");
   const sample = (index, x, y, training) => {
     const split = training ? 1 : 0;
     const part = parts.find(({ counts }) => index < counts[split] || ((index -= counts[split]), false));

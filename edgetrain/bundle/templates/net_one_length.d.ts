@@ -1,16 +1,16 @@
 
 export interface Samples {
-  /** How many there are to train on, and to evaluate on. Typed arrays say so themselves. */
+  /** Number of samples for training and for evaluation. Not needed with typed arrays. */
   train?: number; held?: number;
   /** Writes sample `index` into x and y. */
   sample?: (index: number, x: any, y: any, training: boolean) => void;
   x?: Inputs; y?: Values; heldX?: Inputs; heldY?: Values;
-  /** Of bytes: a value becomes byte * factor + shift. */
+  /** For bytes: value = byte * factor + shift. */
   factor?: number; shift?: number;
 }
 export interface Net {
   predict(x: Inputs): Float32Array;
 }
 
-/** Made-up samples, the same everywhere. */
+/** Generated samples, the same everywhere. */
 export function madeUp(count?: number, spike?: number): Samples;

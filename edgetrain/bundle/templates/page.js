@@ -17,7 +17,7 @@ const most = Number(new URLSearchParams(location.search).get("steps"));
 let facts, training = false, samples = "";
 document.body.classList.toggle("small", new URLSearchParams(location.search).has("small"));
 
-const worker = new Worker(script(text)); // no module: pages from a disk may not begin one
+const worker = new Worker(script(text)); // not a module: pages opened from disk may not start one
 worker.onerror = (event) => said(event.message || "the worker did not start", true);
 worker.onmessage = ({ data }) => {
   if (data.error) failed(data.error);
@@ -47,12 +47,12 @@ function ready(data) {
   losses.length = 0;
   at("held").textContent = bytes(facts.arena);
   for (const id of ["go", "again", "keep"]) at(id).disabled = false;
-  said(data.step ? `Training goes on after minibatch ${data.step.toLocaleString()}${samples && `, on ${samples}`}.`
-    : `Ready: ${facts.minibatch} samples a minibatch${samples && `, of ${samples}`}.`);
+  said(data.step ? `Continues after minibatch ${data.step.toLocaleString()}${samples && `, on ${samples}`}.`
+    : `Ready: ${facts.minibatch} samples per minibatch${samples && `, from ${samples}`}.`);
   const roles = new Set(facts.regions.map(({ role }) => (COLOURS[role] ? role : "other")).concat("other"));
   at("legend").innerHTML = [...roles].map((role) =>
     `<i style="background: rgb(${COLOURS[role]})"></i>${NAMES[role]}`).join("") +
-    " &mdash; bright: written since the last picture";
+    " &mdash; bright: written since the last frame";
   offer(data);
   document.body.dataset.ready = "true";
   if (most) go(true);

@@ -1,10 +1,10 @@
-// Samples of one's own: shown, guessed, corrected, learned.
+// The user's own samples: shown, predicted, corrected, learned.
 const WAYS = { draw: "Draw", pictures: "Pictures", camera: "Camera", sound: "Sound", rows: "Rows" };
-const MANY = 20; // classes that are shown one by one
-const FEW = 16; // numbers of a target that can be typed
+const MANY = 20; // classes that are listed
+const FEW = 16; // target values that can be typed
 let classes = 0, names = [], way, strokes = [], queue = [], stream, watching, asking = false, waiting, sounding;
 
-/** Offer what the network can take. */
+/** Offer the inputs that suit the network. */
 function offer(data) {
   ({ classes } = data);
   const why = unfit();
@@ -26,20 +26,20 @@ function offer(data) {
   at("rate").value = SETTINGS.rate ?? 16000;
   at("column").value = SETTINGS.label ?? "";
   const { target } = facts, last = target.elements === 1 ? "the target" : `${target.elements} targets`;
-  at("form").textContent = `A row has ${facts.inputs[0].elements} numbers. With ${last} behind them, or in ` +
-    "the label column of the header, rows are learned; without, they are predicted.";
+  at("form").textContent = `A row has ${facts.inputs[0].elements} numbers. Rows that also contain ${last}, at the ` +
+    "end or in the label column, are learned; others are predicted.";
   choose(Object.keys(WAYS).find((key) => offered[key]));
 }
-/** Why samples of one's own cannot be taken; "" where they can. */
+/** Why the user's own samples can't be used; "" if they can. */
 function unfit() {
-  const { inputs, target, output } = facts, no = "Samples of your own are not offered: ";
-  if (!output) return no + "this network gives no predictions.";
-  if (facts.lengths) return `${no}the network takes samples of several lengths, ${facts.lengths.name}=` +
-    `${facts.lengths.sets.map(({ length }) => length).join(", ")} (this page shows samples of one).`;
-  if (inputs.length > 1) return `${no}the network has ${inputs.length} inputs (this page shows one).`;
-  if (inputs[0].type !== "f32") return `${no}input ${inputs[0].name} takes whole numbers.`;
+  const { inputs, target, output } = facts, no = "You can't use your own samples: ";
+  if (!output) return no + "this network can't predict.";
+  if (facts.lengths) return `${no}the network has several lengths, ${facts.lengths.name}=` +
+    `${facts.lengths.sets.map(({ length }) => length).join(", ")} (this page supports one).`;
+  if (inputs.length > 1) return `${no}the network has ${inputs.length} inputs (this page supports one).`;
+  if (inputs[0].type !== "f32") return `${no}input ${inputs[0].name} expects integers.`;
   if (target.type === "i32" && !classes) return `${no}a sample has ${target.elements} targets.`;
-  if (classes && output !== classes) return `${no}predictions are not one number a class.`;
+  if (classes && output !== classes) return `${no}the output is not one number per class.`;
   return "";
 }
 function choose(key) {
@@ -55,10 +55,10 @@ function choose(key) {
 function clear() {
   at("guesses").replaceChildren();
   at("other").hidden = true;
-  at("asked").textContent = way === "draw" ? "Draw something, and the network says what it is." : "";
+  at("asked").textContent = way === "draw" ? "Draw something, and the network recognises it." : "";
   delete document.body.dataset.guess;
 }
-/** Ask for a prediction; of several that wait, the last. */
+/** Request a prediction; later requests replace pending ones. */
 function look(message) {
   if (asking) { waiting = message; return; }
   asking = true;
@@ -91,7 +91,7 @@ function guessClass(out) {
   const sum = parts.reduce((a, b) => a + b), best = out.indexOf(top);
   const order = out.map((_, k) => k);
   if (classes > MANY) order.sort((a, b) => out[b] - out[a]).splice(8);
-  at("asked").textContent = `It is ${called(best)}, the network says. If not, click what it is.`;
+  at("asked").textContent = `Recognised: ${called(best)}. If that is wrong, click the right class.`;
   at("guesses").replaceChildren(...order.map((k) => {
     const button = document.createElement("button"), [name, bar, share] = ["span", "i", "span"].map((tag) =>
       button.appendChild(document.createElement(tag)));
@@ -105,11 +105,11 @@ function guessClass(out) {
   }));
   at("other").hidden = classes <= MANY;
   at("known").replaceChildren(...names.map((name) => Object.assign(document.createElement("option"), { value: name })));
-  if (!asking) document.body.dataset.guess = best; // of all that is drawn
+  if (!asking) document.body.dataset.guess = best; // of the whole drawing
 }
 function guessNumbers(out) {
   const { elements } = facts.target, many = elements > FEW;
-  at("asked").textContent = many ? "The network gives:" : "The network gives these numbers. If they are wrong, correct them.";
+  at("asked").textContent = many ? "Output:" : "Output. Correct the numbers that are wrong.";
   if (many) { at("guesses").textContent = [...out].slice(0, FEW).map((v) => v.toPrecision(4)).join(", ") + ", ..."; return; }
   const fields = Array.from({ length: elements }, (_, k) => {
     const field = document.createElement("input");
@@ -130,7 +130,7 @@ function guessNumbers(out) {
   }), button);
   if (!asking) document.body.dataset.guess = out[0];
 }
-/** What is shown is this: learn it. */
+/** Learn the shown sample with this target. */
 function teach(values) {
   worker.postMessage({ learn: values });
   if (way !== "pictures" || !queue.length) return;
@@ -195,7 +195,7 @@ at("pictures").onchange = async () => {
   for (const file of at("pictures").files) {
     const picture = await createImageBitmap(file).catch(() => undefined);
     if (picture) queue.push(pixelsOf(picture, picture.width, picture.height));
-    else said(`${file.name}: not a picture that this browser reads.`, true);
+    else said(`${file.name}: this browser can't read the picture.`, true);
   }
   at("every").hidden = queue.length < 2;
   if (queue.length) look({ pixels: queue[0] });
@@ -207,7 +207,7 @@ function show(x) {
   const [channels, h, w, last] = sound ? [1, ...sound] : picture, low = x.reduce((a, b) => Math.min(a, b));
   const high = x.reduce((a, b) => Math.max(a, b)), image = new ImageData(w, h);
   for (let k = 0; k < w * h; k++) for (let c = 0; c < 4; c++) {
-    const plane = channels === 3 ? c : 0, to = sound ? (h - 1 - Math.floor(k / w)) * w + k % w : k; // low tones below
+    const plane = channels === 3 ? c : 0, to = sound ? (h - 1 - Math.floor(k / w)) * w + k % w : k; // low frequencies at the bottom
     image.data[4 * to + c] = c === 3 ? 255 : 255 * (x[last ? channels * k + plane : plane * w * h + k] - low) / (high - low || 1);
   }
   [canvas.width, canvas.height] = [w, h];
@@ -226,8 +226,8 @@ function wave(canvas, x) {
   }
   context.stroke();
 }
-const absent = (what, error) => said(`No ${what}: ${error.message || error.name}. Pages that are served from ` +
-  "localhost or over https may ask for it; this browser asks you first.", true);
+const absent = (what, error) => said(`No ${what}: ${error.message || error.name}. It needs your permission, and ` +
+  "a page served from localhost or over https.", true);
 at("camera").onclick = async () => {
   if (stream) { stopCamera(); return; }
   try {
@@ -248,7 +248,7 @@ function stopCamera() {
   at("camera").textContent = "Start the camera";
 }
 
-// Sounds. A context of the training data's rate makes the browser convert to it.
+// Sounds. A context with the training data's sample rate makes the browser resample.
 const rate = () => Number(at("rate").value) || 16000;
 const heard = (samples) => look({ sound: { samples, rate: rate() } });
 at("record").onclick = async () => {
@@ -279,7 +279,7 @@ at("sound").onchange = async () => {
     const found = await new OfflineAudioContext(1, 1, rate()).decodeAudioData(await file.arrayBuffer());
     const planes = Array.from({ length: found.numberOfChannels }, (_, c) => found.getChannelData(c));
     heard(planes[0].map((_, k) => planes.reduce((sum, plane) => sum + plane[k], 0) / planes.length));
-  } catch (error) { said(`${file.name}: ${error.message || "not a sound that this browser reads"}`, true); }
+  } catch (error) { said(`${file.name}: ${error.message || "this browser can't read the sound"}`, true); }
 };
 
 // Rows of a table.

@@ -1,12 +1,12 @@
-// Turns pictures, drawings, sounds and rows of a table into inputs of the network, as edgetrain's
-// data sources do: edgetrain/data/sources has the same formulas.
+// Converts pictures, drawings, sounds and table rows to the network's inputs, with the formulas of
+// edgetrain's data sources (edgetrain/data/sources).
 
 const even = (v) => { // Python's round
   const low = Math.floor(v), rest = v - low;
   return rest > .5 || (rest === .5 && low % 2) ? low + 1 : low;
 };
 
-/** [channels, height, width, whether channels come last] of a picture; undefined: it is none. */
+/** [channels, height, width, whether channels come last]; undefined if it isn't a picture. */
 export function pictureOf(shape) {
   if (shape.length === 1) {
     const side = Math.round(Math.sqrt(shape[0]));
@@ -18,13 +18,13 @@ export function pictureOf(shape) {
   if (shape.length === 3 && plane(shape[2])) return [shape[2], shape[0], shape[1], true];
 }
 
-/** [mels, frames] or [time] of a sound; undefined: it is none. */
+/** [mels, frames] or [time]; undefined if it isn't a sound. */
 export function soundOf(shape) {
   const wide = shape.length > 1 && shape[0] === 1 ? shape.slice(1) : shape;
   return wide.length <= 2 && (wide.length === 2 || wide[0] >= 200) ? wide : undefined;
 }
 
-// Weights of a triangle filter, as Pillow's BILINEAR has them: whole numbers of 22 bits.
+// Weights of a triangle filter, like Pillow's BILINEAR: 22-bit integers.
 function weights(from, first, last, to) {
   const scale = (last - first) / to, support = Math.max(1, scale), out = [];
   for (let k = 0; k < to; k++) {
@@ -40,7 +40,7 @@ function weights(from, first, last, to) {
 }
 const clipped = (sum) => Math.min(255, Math.max(0, Math.floor((sum + 2097152) / 4194304)));
 
-/** Plane of bytes [h, w], of which `box` (left, top, right, bottom) becomes [height, width]. */
+/** Resize `box` (left, top, right, bottom) of a plane of bytes [h, w] to [height, width]. */
 export function resized(plane, w, h, width, height, box = [0, 0, w, h]) {
   if (width !== w || box[0] || box[2] !== w) {
     const rows = weights(w, box[0], box[2], width), out = new Uint8Array(width * h);
@@ -65,7 +65,7 @@ export function resized(plane, w, h, width, height, box = [0, 0, w, h]) {
   return plane;
 }
 
-/** RGBA pixels as bytes of [channels, height, width]: scaled to cover it, cropped on both sides. */
+/** RGBA pixels as bytes [channels, height, width]: scaled to cover that size, then cropped. */
 export function covering(pixels, w, h, channels, height, width) {
   const count = w * h, planes = [];
   for (let c = 0; c < channels; c++) {
@@ -80,7 +80,7 @@ export function covering(pixels, w, h, channels, height, width) {
   planes.forEach((plane, c) => {
     const at = c * height * width;
     if (w === width && h === height) { out.set(plane, at); return; }
-    if (size[0] * size[1] > Math.max(2 ** 25, width * height)) { // a strip: its middle alone
+    if (size[0] * size[1] > Math.max(2 ** 25, width * height)) { // a strip: only its middle
       const sides = [width / factor, height / factor], left = (w - sides[0]) / 2, top = (h - sides[1]) / 2;
       out.set(resized(plane, w, h, width, height, [left, top, left + sides[0], top + sides[1]]), at);
       return;
@@ -93,8 +93,8 @@ export function covering(pixels, w, h, channels, height, width) {
   return out;
 }
 
-/** What samples look like: the range of their values; of grey ones also the box that ink fills.
- *  `samples`: some inputs; a drawing is scaled to the mean height of their ink. */
+/** Look of samples: the range of values; for grey ones also the size of the ink. Drawings are scaled
+ *  to the mean height of the ink in `samples`. */
 export function looks(samples, shape) {
   let low = Infinity, high = -Infinity;
   for (const x of samples) for (const v of x) { if (v < low) low = v; if (v > high) high = v; }
@@ -121,14 +121,14 @@ export function looks(samples, shape) {
   return { low, high, inverted, ...(inked ? { tall: tall / inked, wide } : {}) };
 }
 
-/** Strokes, lines of points from 0 to 1, as bytes [height, width]; `look`: what `looks` found. */
+/** Strokes (lines of points from 0 to 1) as bytes [height, width]; `look`: from `looks`. */
 export function drawn(strokes, height, width, look = {}) {
-  const points = strokes.flat(), pen = .07 * height; // half of its width
+  const points = strokes.flat(), pen = .07 * height; // half its width
   if (!points.length) return new Uint8Array(height * width).fill(look.inverted ? 255 : 0);
   const box = [0, 1].map((axis) => points.map((p) => p[axis])).map((v) => [Math.min(...v), Math.max(...v)]);
   const [across, down] = box.map(([first, last]) => last - first);
   let scale = [width, height], shift = [0, 0];
-  if (look.tall && Math.max(across, down) > .05) { // fills what the ink of samples fills
+  if (look.tall && Math.max(across, down) > .05) { // as large as the samples' ink
     const most = Math.min((look.tall - 2 * pen) / (down || 1e-9), (look.wide - 2 * pen) / (across || 1e-9));
     scale = [most, most];
     shift = [width, height].map((side, axis) => side / 2 - most * (box[axis][0] + box[axis][1]) / 2);
@@ -156,7 +156,7 @@ function distance([x, y], lines) {
   return least;
 }
 
-/** Bytes of a picture as the network takes them: scaled to the range of its samples. */
+/** A picture's bytes, scaled to the range of the network's samples. */
 export function valuesOf(bytes, shape, { low = 0, high = 1 } = {}) {
   const [channels, height, width, last] = pictureOf(shape), out = new Float32Array(bytes.length);
   for (let k = 0; k < bytes.length; k++) {
@@ -167,7 +167,7 @@ export function valuesOf(bytes, shape, { low = 0, high = 1 } = {}) {
   return out;
 }
 
-/** So many samples: the middle of a longer sound, a shorter one and silence. */
+/** `count` samples: the middle of a longer sound; a shorter one is followed by silence. */
 export function fitted(samples, count) {
   const out = new Float32Array(count), start = Math.max(0, Math.floor((samples.length - count) / 2));
   out.set(samples.subarray(start, start + count));
@@ -175,13 +175,13 @@ export function fitted(samples, count) {
 }
 const lengths = (rate) => [Math.max(2, even(rate * .025)), Math.max(1, even(rate * .01))];
 
-/** Samples that an input covers. */
+/** Sound samples per input. */
 export function spanned(shape, rate) {
   const [first, frames] = soundOf(shape), [window, hop] = lengths(rate);
   return frames === undefined ? first : window + (frames - 1) * hop;
 }
 
-/** A sound as the network takes it: samples, or log-mel features [mels, frames]. */
+/** A sound as network input: samples, or log-mel features [mels, frames]. */
 export function soundValues(samples, rate, shape) {
   const [mels, frames] = soundOf(shape), part = fitted(samples, spanned(shape, rate));
   return frames === undefined ? part : logMel(part, rate, mels, frames);
@@ -231,10 +231,10 @@ function transform(re, im) { // in place: a fast Fourier transform of a power of
     }
 }
 
-/** Rows of a csv file: {x, y} each; y is undefined where a row holds inputs alone.
- *  `size`: numbers of an input; `target`: {elements, type, limit}; `names`: of classes, which grow
- *  by words that are new as long as there are classes without a name. `label`: the target's column
- *  by its name in the header; the last one where it is "". */
+/** Rows of a csv file as {x, y}; y is undefined if a row has only inputs.
+ *  `size`: values per input; `target`: {elements, type, limit}; `names`: class names; new words
+ *  are added while there are unnamed classes. `label`: the target column's name in the header;
+ *  "": the last column. */
 export function rowsOf(text, size, target, names = [], classes = target.limit, label = "") {
   const lines = text.replace(/^\ufeff/, "").split(/\r?\n/).map((line, k) => [k + 1, line.trim()])
     .filter(([, line]) => line);
@@ -270,7 +270,7 @@ export function rowsOf(text, size, target, names = [], classes = target.limit, l
   }) };
 }
 
-/** The samples of a file and one's own: the latter are a third of what is trained on. */
+/** A file's samples and the user's own, which make up a third of the training samples. */
 export function mixed(base, own, taken, minibatch) {
   const times = Math.ceil(Math.max(minibatch, base.train / 2) / own.length);
   const sample = (index, x, y, training) => {

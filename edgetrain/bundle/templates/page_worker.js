@@ -1,4 +1,4 @@
-// Trains, and keeps the state in IndexedDB after each minibatch, in the slot that is not the newest.
+// Trains, and saves the state in IndexedDB after each minibatch, in the older of two slots.
 const { init, samplesOf: fileOf, madeUp, check, facts } = await import(MODULE);
 let net, base, data, database, newest = { sequence: 0, slot: 1 }, training = false, busy = false, most = Infinity;
 let before, drawn_ = 0, told = 0, from = 0, seen = 0, filled = 0, evaluated = -1, samples = "";
@@ -12,16 +12,16 @@ const asked = (request) => new Promise((done, failed) => {
   request.onsuccess = () => done(request.result);
   request.onerror = () => failed(request.error);
 });
-// One tab at a time writes the slots; the lock is let go when this worker ends.
+// Only one tab at a time writes the slots; the lock is released when this worker ends.
 async function alone() {
   if (!navigator.locks) return;
-  const waiting = setTimeout(() => postMessage({ said: "Waiting for another tab that trains this." }), 500);
+  const waiting = setTimeout(() => postMessage({ said: "Another tab is training this network. Waiting for it." }), 500);
   await new Promise((held) => navigator.locks
     .request(`edgetrain ${HOME}/${NAME}`, () => (held(), new Promise(() => {})))
-    .catch(held)); // a page that may store nothing has no locks
+    .catch(held)); // pages without storage have no locks
   clearTimeout(waiting);
 }
-// A browser that stores nothing leaves `database` undefined: the page says so, and trains.
+// Without storage, `database` stays undefined: the page says so, and trains anyway.
 async function opened() {
   const request = indexedDB.open(`edgetrain ${HOME}/${NAME}`, 2);
   request.onupgradeneeded = () => {
@@ -59,11 +59,11 @@ async function fetched() {
 }
 const simple = !facts.lengths && facts.inputs.length === 1 && facts.inputs[0].type === "f32";
 const classes = target.type === "i32" && target.elements === 1 ? target.limit : 0;
-/** Of several lengths each has a count. */
+/** A total, also of counts by length. */
 const sum = (counts) => [counts].flat().reduce((all, n) => all + n, 0);
 const held = () => sum(data.held ?? (data.heldY ? data.heldY.length / target.elements : 0));
 
-/** A sample as the network takes it. */
+/** A sample in the network's types. */
 function taken(data, k, training) {
   const x = new Float32Array(elements), y = new TYPE(target.elements);
   if (data.sample) data.sample(k, x, y, training, (_, count) => new Uint8Array(x.buffer, 0, count));
@@ -82,7 +82,7 @@ function based(given, name) {
   const count = base.train ?? base.y.length / target.elements;
   if (simple) look = looks(Array.from({ length: Math.min(count, 500) }, (_, k) => taken(base, k, true).x), shape);
 }
-/** What is trained on: the file's samples, one's own, or where there are none, made-up ones. */
+/** Training samples: the file's and the user's own, or generated ones if there are none. */
 function given() {
   const fit = own.filter(({ x, bytes, y }) => !facts.lengths && (x ?? bytes).length === elements &&
     y.length === target.elements && (!classes || y[0] < classes));
@@ -102,7 +102,7 @@ function renewed() {
   net.data(data);
   const count = own.length ? `${own.length} of your own samples` : "";
   postMessage({ own: own.length, names, look,
-    samples: [base ? samples : "", count].filter(Boolean).join(" and ") || (OWN ? "" : "made-up samples") });
+    samples: [base ? samples : "", count].filter(Boolean).join(" and ") || (OWN ? "" : "generated samples") });
 }
 
 function drawnArena() {
@@ -139,12 +139,12 @@ function tell(force) {
 }
 const rest = () => new Promise((done) => { const c = new MessageChannel(); c.port1.onmessage = done; c.port2.postMessage(0); });
 const failed = (error) => postMessage({ error: String(error.message ?? error) });
-/** Do something while no minibatch is half done. */
+/** Do something between two minibatches. */
 function calmly(work) {
   between.push(work);
   run();
 }
-/** All that is done with the network: work that waits, then minibatches, one after the other. */
+/** Do pending work, then train minibatch by minibatch. */
 async function run() {
   if (busy) return;
   busy = true;
@@ -186,7 +186,7 @@ async function minibatch() {
   tell(false);
 }
 
-/** What the page shows, as a sample: pictures stay bytes, for they take a quarter of the memory. */
+/** The page's sample. Pictures stay bytes, which take a quarter of the memory. */
 function sampleOf({ values, pixels, strokes, sound }) {
   if (values) return { x: Float32Array.from(values) };
   if (sound) return { x: soundValues(sound.samples, sound.rate, shape) };
@@ -206,7 +206,7 @@ function guessed(id) {
   const x = inputOf(shown);
   postMessage({ guess: net.predict(x), x, id });
 }
-/** Keep samples, and train on them and the others for a while. */
+/** Add samples, and train on all samples for a while. */
 async function learn(some) {
   await Promise.all(some.map((one) => database && asked(store("own", "readwrite").add(one))));
   own.push(...some);
@@ -231,8 +231,8 @@ function answered(asks) {
   if (asks.steps) most = asks.steps;
   if (asks.train === false) training = false;
   if (asks.train) calmly(() => {
-    if (data.train === 0) throw new Error("There are no samples yet: " +
-      (simple ? "show some, and say what they are." : "choose a file of them."));
+    if (data.train === 0) throw new Error("No samples yet: " +
+      (simple ? "show some, and label them." : "choose a file."));
     [training, left, lesson] = [true, Infinity, 0];
   });
   if (asks.samples) calmly(() => {

@@ -1,6 +1,6 @@
 
-/* Weights move before all gradients are known: a step that fails goes back to the state that was
-   kept last, and is passed over when it comes again. */
+/* Weights change before all gradients are known. If a step fails, load the last saved state, and
+   skip the failed minibatch when its turn comes again. */
 static int advance(${net} *net, const ${net}_store *store) {
   static int64_t failed[${most}];
   static int failures;

@@ -1,4 +1,4 @@
-/* A file of samples: 32 bytes of head, then the raw values of each, training samples first. */
+/* A file of samples: a header of 32 bytes, then raw values, training samples first. */
 static struct { uint32_t magic, train, held, type; float factor, shift; uint32_t bytes, zero; } samples;
 static int samples_fd;
 

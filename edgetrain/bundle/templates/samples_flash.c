@@ -1,4 +1,4 @@
-/* Samples in flash: 32 bytes of head, then the raw values of each, training samples first. */
+/* Samples in flash: a header of 32 bytes, then raw values, training samples first. */
 extern const unsigned char ${net}_samples[];
 static struct { uint32_t magic, train, held, type; float factor, shift; uint32_t bytes, zero; } samples;
 

@@ -1,5 +1,5 @@
-/* A file of samples: for each length, the shortest first, 32 bytes of head, then the raw values of
-   each sample, training samples first. */
+/* A file of samples. For each length, the shortest first: a header of 32 bytes, then raw values,
+   training samples first. */
 static struct { uint32_t magic, train, held, type; float factor, shift; uint32_t bytes, zero; } samples[${NET}_LENGTHS];
 static off_t starts[${NET}_LENGTHS];
 static int samples_fd;

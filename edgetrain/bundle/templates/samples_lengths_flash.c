@@ -1,5 +1,5 @@
-/* Samples in flash: for each length, the shortest first, 32 bytes of head, then the raw values of
-   each sample, training samples first. */
+/* Samples in flash. For each length, the shortest first: a header of 32 bytes, then raw values,
+   training samples first. */
 extern const unsigned char ${net}_samples[];
 static struct { uint32_t magic, train, held, type; float factor, shift; uint32_t bytes, zero; } samples[${NET}_LENGTHS];
 static const unsigned char *starts[${NET}_LENGTHS];

@@ -1,17 +1,17 @@
 #include <pthread.h>
 #include <sched.h>
 
-/* The others spin for some tenths of a millisecond before they sleep: tapes follow each other fast.
-   A tape ends when all have met, so that nobody waits for them here. */
+/* Threads spin for a few tenths of a millisecond before they sleep, because the next tape usually
+   starts soon. A tape ends with a barrier, so nothing here waits for its end. */
 enum { SPIN = 1000000 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
-static unsigned job; /* tapes begun */
+static unsigned job; /* tapes started */
 static void *tape_now;
 static void *worker(void *number) {
   for (unsigned seen = 0;; seen++) {
     for (int turn = 1; turn < SPIN && __atomic_load_n(&job, __ATOMIC_ACQUIRE) == seen; turn++)
-      if (turn % 2048 == 0) sched_yield(); /* the caller's processor may be this one */
+      if (turn % 2048 == 0) sched_yield(); /* the caller may need this processor */
     if (__atomic_load_n(&job, __ATOMIC_ACQUIRE) == seen) {
       pthread_mutex_lock(&lock);
       while (__atomic_load_n(&job, __ATOMIC_ACQUIRE) == seen) pthread_cond_wait(&more, &lock);
