@@ -20,6 +20,7 @@ from . import (
     cases_movement,
     cases_quantised,
     cases_random,
+    cases_sampling,
     cases_sequences,
 )
 from .op_case import BATCH, A, C, Case, P, X, floats
@@ -404,5 +405,5 @@ CASES: list[Case] = [
     *cases_composed.CASES, *cases_fourier.CASES, *cases_images.CASES,
     *cases_losses.CASES, *cases_movement.CASES,
     *cases_masks.CASES,
-    *cases_random.CASES, *cases_sequences.CASES, *cases_quantised.CASES,
+    *cases_random.CASES, *cases_sampling.CASES, *cases_sequences.CASES, *cases_quantised.CASES,
 ]  # fmt: skip

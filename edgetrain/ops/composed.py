@@ -1,4 +1,4 @@
-"""ONNX ops that others express: OneHot, Hardmax, LpNormalization, ReverseSequence, RotaryEmbedding.
+"""ONNX ops that others express: OneHot, Hardmax, Col2Im, LpNormalization, ReverseSequence, ...
 
 Each rule lists replacement nodes, which the context runs like nodes from a file.
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .registry import OnnxNode, Subgraph, onnx_rule
+from .registry import OnnxNode, Subgraph, images, onnx_rule
 
 
 class Nodes:
@@ -32,9 +32,9 @@ class Nodes:
         self._nodes.append(OnnxNode(self._node.name, op, tuple(inputs), (out,), attrs))
         return out
 
-    def run(self) -> None:
-        """Run the nodes."""
-        outputs = (self._node.outputs[0],)
+    def run(self, *outputs: str) -> None:
+        """Run the nodes that these values need; by default, those of the replaced node's output."""
+        outputs = outputs or (self._node.outputs[0],)
         self._context.inline(Subgraph(tuple(self._nodes), self._arrays, outputs))
 
 
@@ -87,6 +87,37 @@ def hardmax(context, node) -> None:
     number = nodes.add("number" if old else "", "Cast", [result], to=1)
     if old:
         nodes.add("", "Reshape", [number, nodes.constant("shape", x.shape)])
+    nodes.run()
+
+
+@onnx_rule("Col2Im", joined=images)
+def col2im(context, node) -> None:
+    """Blocks [samples, channels * block, count], added where they overlap: a transposed convolution
+    whose weights are 1 for a block's own element."""
+    x, image, block = context.value(node, 0), context.ints(node, 1), context.ints(node, 2)
+    if image is None or block is None or len(image) != len(block) or len(x.shape) != 3:
+        raise node.fail(f"blocks {block}, image {image}", "constant sizes, as many of each")
+    rank, taps = len(block), int(np.prod(block))
+    strides, dilations = (list(node.attrs.get(k, [1] * rank)) for k in ("strides", "dilations"))
+    pads = list(node.attrs.get("pads", [0] * 2 * rank))
+    if len(pads) != 2 * rank or not len(strides) == len(dilations) == rank or min(strides) < 1:
+        raise node.fail(f"pads {pads}, strides {strides}, dilations {dilations}", f"{rank} axes")
+    reach = [dilations[k] * (block[k] - 1) + 1 for k in range(rank)]
+    room = [image[k] + pads[k] + pads[k + rank] - reach[k] for k in range(rank)]
+    counts = [room[k] // strides[k] + 1 for k in range(rank)]
+    if min(room) < 0 or x.shape[1] % taps or x.shape[2] != np.prod(counts):
+        raise node.fail(f"blocks of shape {list(x.shape)}", f"{counts} blocks of {taps} elements")
+    channels = x.shape[1] // taps
+    context.room(node, x.shape[1] * taps, weight=4)
+    nodes = Nodes(context, node)
+    shape = nodes.constant("grid", [x.shape[0], x.shape[1], *counts])
+    blocks = nodes.add("blocks", "Reshape", [node.inputs[0], shape])
+    ones = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(-1, 1, *block)
+    nodes.add(
+        "", "ConvTranspose", [blocks, nodes.constant("ones", ones)], group=channels, pads=pads,
+        strides=strides, dilations=dilations, kernel_shape=block,
+        output_padding=[room[k] % strides[k] for k in range(rank)],
+    )  # fmt: skip
     nodes.run()
 
 

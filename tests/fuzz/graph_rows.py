@@ -354,6 +354,34 @@ def _stft(g: Growing, op: str) -> None:
     g.node(op, [x.name, g.constant(g.one([1, 3])), window, *size], onesided=half)
 
 
+@row("GridSample", since=16)
+def _grid_sample(g: Growing, op: str) -> None:
+    axes = 2 if g.opset < 20 or g.chance(0.7) else 3
+    x = g.shaped([g.one([1, 3]), *(g.one([1, 2, 4]) for _ in range(axes))])
+    grid = g.shaped([*(g.one([1, 2, 3]) for _ in range(axes)), axes])
+    modes = ["linear", "nearest", "cubic"] if axes == 2 else ["linear", "nearest"]
+    mode = g.one(["bilinear", "nearest", "bicubic"] if g.opset < 20 else modes)
+    padding = g.one(["zeros", "border", "reflection"])
+    corners = int(g.chance(0.5))
+    g.node(op, [x.name, grid.name], mode=mode, padding_mode=padding, align_corners=corners)
+
+
+@row("Col2Im", since=18)
+def _col2im(g: Growing, op: str) -> None:
+    image, block, strides, dilations, pads = (
+        [g.one(some) for _ in range(2)] for some in ((1, 3, 5), (1, 2), (1, 2), (1, 2), (0, 1))
+    )
+    room = [image[k] + 2 * pads[k] - dilations[k] * (block[k] - 1) - 1 for k in range(2)]
+    counts = [space // stride + 1 for space, stride in zip(room, strides, strict=True)]
+    if min(room) < 0:
+        raise Unfit
+    x = g.shaped([g.one([1, 2]) * math.prod(block), math.prod(counts)])
+    g.node(
+        op, [x.name, g.constant(image), g.constant(block)],
+        strides=strides, dilations=dilations, pads=[*pads, *pads],
+    )  # fmt: skip
+
+
 # Gather, scatter, sort.
 
 

@@ -4,7 +4,8 @@ All dimensions are integers here, so the ops' rules infer shapes, and numpy fold
 computes from shapes. Limits bound the cost of malformed files.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -352,6 +353,15 @@ class Context(Makers):
         for node in nodes:
             self.run(node)
 
+    @contextmanager
+    def in_float32(self) -> Iterator[None]:
+        """Within the context, new values are stored in float32 whatever the precision."""
+        before, self._role = self._role, "statistic"
+        try:
+            yield
+        finally:
+            self._role = before
+
     def fold(self, node: OnnxNode, index: int, array: np.ndarray) -> None:
         """Set output `index` to a constant."""
         self._consts[node.outputs[index]] = np.asarray(array)
@@ -403,11 +413,8 @@ class Context(Makers):
             else:
                 self._consts[inputs[k]] = array.astype(np.float32)
         outputs = (result, *node.outputs[1:])
-        self._role = "statistic"  # stored in float32, whatever the precision
-        try:
+        with self.in_float32():
             rule(self, replace(node, inputs=tuple(inputs), outputs=outputs))
-        finally:
-            self._role = "activation"
         in_kind_of(self, node, self.named(self._names[result]), whole[0])
 
     def _folded(self, node: OnnxNode) -> bool:
