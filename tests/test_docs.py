@@ -94,6 +94,7 @@ def test_tables_of_one_net_agree_in_the_documents() -> None:
         assert float(cells[1]) == row.megabytes >= float(cells[2])
 
 
+@pytest.mark.slow
 def test_table3_is_what_the_planner_finds() -> None:
     """Arenas and recomputation, planned anew for AVX-512, which the table's processor has.
 

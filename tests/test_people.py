@@ -18,6 +18,7 @@ from edgetrain.cli.parser.host_commands import command_parsers
 from edgetrain.screen.progress import _Left, describe, duration
 from edgetrain.units.hints import meant
 from tests.digits_runs import MODEL
+from tests.quick import slow_except
 
 SLIPS = [
     (["train", "m.onnx", "--data", "digits", "--epochs", "1", "--batch-size", "3"], "--minibatch"),
@@ -98,7 +99,7 @@ def test_an_input_after_target_is_taken_and_the_new_name_said(capsys) -> None:
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", slow_except(["bash", "zsh", "fish"], "zsh"))
 def test_completion_knows_commands_and_options(shell: str, capsys) -> None:
     assert main(["completion", shell]) == 0
     text = capsys.readouterr().out
@@ -237,7 +238,8 @@ def test_wrong_arguments_are_one_line(call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "rate"), [("sgd", "0.01"), ("adamw", "3e-4"), ("lion", "1e-4")]
+    ("optimizer", "rate"),
+    slow_except([("sgd", "0.01"), ("adamw", "3e-4"), ("lion", "1e-4")], ("adamw", "3e-4")),
 )
 def test_a_transformer_that_diverges_is_told_of_rates(
     tmp_path: Path, monkeypatch, capsys, optimizer: str, rate: str

@@ -95,6 +95,7 @@ def test_a_masked_net_reads_no_padding():
     assert torch.allclose(module(*longer, mask)[:, :6], module(source, target), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_runs_of_whole_sentences_learn():
     pieces = Pieces(LINES, 40)
     texts = {"train.de": LINES * 4, "train.en": LINES * 4}

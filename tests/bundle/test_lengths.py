@@ -20,6 +20,7 @@ from tests.bundle.flash import Flash
 from tests.bundle.loaded import FILL, Loaded, made_up_fill
 from tests.bundle.test_files import STRICT, needs, said
 from tests.planner import hurried
+from tests.quick import slow_except
 from tests.runtime.length_nets import LENGTHS, OPTIONS, compiled, model, padded, sequences
 
 LOSSES = {"logits": "cross_entropy", "wide": et.Loss("mse", weight=0.25)}
@@ -91,7 +92,9 @@ class Own:
         return 0
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", slow_except(CASES, "masked", "half", "tokens", "fused", "threads", "losses")
+)
 def test_steps_have_the_bits_of_python(name):
     program = case(name)
     net = made_up(Loaded(program, sets_of(program)).net())

@@ -40,6 +40,7 @@ def test_a_file_is_proved_against_its_own_model(case: str, tmp_path: Path, capsy
         assert json.loads(capsys.readouterr().out)["verified"] > 20
 
 
+@pytest.mark.slow
 def test_recurrent_and_attention_nets_are_proved(tmp_path: Path) -> None:
     import torch
 

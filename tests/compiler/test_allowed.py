@@ -12,6 +12,7 @@ from torch.nn import functional as F
 import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.exporters import export_torch
+from tests.quick import slow_unless
 
 WORDS, WIDTH = 40, 16
 
@@ -66,7 +67,7 @@ def path_of(tmp_path_factory: pytest.TempPathFactory):
     return path
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_unless(CASES, lambda case: case != "segments"))
 def test_a_rung_is_taken_where_it_helps(path_of, case: str) -> None:
     *_, allow, taken = CASES[case]
     given = {"minibatch": 4, "optimizer": et.Adam(lr=1e-3)}

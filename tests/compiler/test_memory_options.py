@@ -23,6 +23,7 @@ from edgetrain.compiler.advice.memory_options import (
 from edgetrain.compiler.advice.suggest import suggested_lora
 from edgetrain.compiler.compilation import Compilation
 from edgetrain.exporters import export_torch
+from tests.quick import slow_except
 
 from .nets import Net
 
@@ -62,7 +63,7 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("taken", TAKEN)
+@pytest.mark.parametrize("taken", slow_except(TAKEN, "nothing", "blocks", "all"))
 def test_what_was_saved_adds_up_to_the_plan(path: Path, taken: str) -> None:
     model, options = et.load_onnx(path), make_options(minibatch=4, **TAKEN[taken])
     plan, front, _ = plan_model(model, options)

@@ -1,6 +1,7 @@
 """The storage format of each role."""
 
 import re
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from edgetrain.errors import ModelError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.ops.registry import op
 from edgetrain.runtime.samples.check import checked_run
+from tests.quick import slow_except
 
 from ..kept import kept
 from .nets import Net, graphs, residual
@@ -120,8 +122,12 @@ def test_what_is_computed_of_a_weight_is_compiled_or_refused_with_what_would(
         et.compile(path, **given, model_memory=move)
 
 
-@pytest.mark.parametrize("memory", ["fp16", "int8"])
-@pytest.mark.parametrize("cell", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize(
+    ("cell", "memory"),
+    slow_except(
+        product([nn.RNN, nn.GRU, nn.LSTM], ["fp16", "int8"]), (nn.RNN, "fp16"), (nn.LSTM, "int8")
+    ),
+)
 def test_cells_of_two_layers_compile_with_weights_in_short_formats(
     tmp_path: Path, cell: type, memory: str
 ) -> None:

@@ -20,6 +20,7 @@ from edgetrain.compiler.plan.frontier import microbatches
 from edgetrain.errors import BudgetError, DataError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
+from tests.quick import slow_unless
 
 MINIBATCH, WIDTH = 8, 5
 
@@ -227,7 +228,9 @@ def test_an_ordinary_loss_of_samples_that_mix_is_not_split(tmp_path: Path) -> No
     trainer.close()
 
 
-@pytest.mark.parametrize("kind", {**kinds.KINDS, **kinds.RECURRENT})
+@pytest.mark.parametrize(
+    "kind", slow_unless({**kinds.KINDS, **kinds.RECURRENT}, lambda kind: kind in kinds.KINDS)
+)
 def test_samples_of_nets_run_on_devices_are_independent(kind: str) -> None:
     path, loss = kinds.model(kinds.EVERY[kind][0])
     options = make_options(loss=loss, minibatch=MINIBATCH, **kinds.options_of(kind))

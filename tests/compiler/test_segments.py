@@ -21,6 +21,7 @@ from edgetrain.errors import DataError, UsageError
 from edgetrain.ir import Node, Value
 from edgetrain.runtime.microbatch import run_microbatch
 from edgetrain.runtime.session import Session
+from tests.quick import slow_except, slow_unless
 
 from .nets import Net, conv_bn_relu_conv
 
@@ -177,7 +178,9 @@ def test_segments_cut_what_runs_along_time(net):
     assert (sum(count[op] for op in ("lstm", "gru", "rnn")), count["loss"]) == NETS[net]
 
 
-@pytest.mark.parametrize("net", NETS, ids=lambda net: net.__name__)
+@pytest.mark.parametrize(
+    "net", slow_unless(NETS, lambda net: net is not pooled), ids=lambda net: net.__name__
+)
 def test_segments_leave_the_gradients_as_they_are(net):
     model = net()
     inputs, target = batch(model)
@@ -194,7 +197,9 @@ def test_segments_leave_the_gradients_as_they_are(net):
         )
 
 
-@pytest.mark.parametrize("net", [every_step, pooled], ids=lambda net: net.__name__)
+@pytest.mark.parametrize(
+    "net", slow_except([every_step, pooled], every_step), ids=lambda net: net.__name__
+)
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_segments_make_the_same_bits_in_every_plan(net, precision):
     model = net()
@@ -272,6 +277,7 @@ def test_segments_take_memory_that_grows_with_the_root_of_time():
     assert least[1] < 2.5 * least[0]
 
 
+@pytest.mark.slow
 def test_truncation_passes_no_gradient_beyond_its_steps():
     """Truncated gradients equal those of windows trained in sequence from fixed initial states."""
     model = every_step().without_dropout()

@@ -28,6 +28,7 @@ def test_a_speaker_is_understood_better(tmp_path: Path) -> None:
     assert personalise.SPEAKER.stat().st_size < 200_000
 
 
+@pytest.mark.slow
 def test_more_bytes_learn_more_of_another_camera(tmp_path: Path) -> None:
     model = fine_tune.upright_net(tmp_path / "upright.onnx")
     before = fine_tune.before(model)

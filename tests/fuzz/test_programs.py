@@ -41,6 +41,7 @@ def test_kernels_of_every_net_touch_only_what_they_declare(name: str) -> None:
     assert faults(few(calls_of(compiled(name))), 60, 1) == []
 
 
+@pytest.mark.slow
 def test_every_kernel_is_in_a_net_or_called_by_hand() -> None:
     nets = (compiled(name) for name in NETS)
     programs_of_parts = (program for _, program in parts())

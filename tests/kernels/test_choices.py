@@ -7,6 +7,7 @@ import pytest
 import edgetrain as et
 from edgetrain.kernels.linking.choices import every
 from tests.digits_runs import MODEL
+from tests.quick import slow_unless
 
 OPTIMIZERS = (
     et.SGD(lr=0.1), et.SGD(lr=0.1, momentum=0.9), et.Adam(lr=0.1), et.AdamW(lr=0.1),
@@ -28,7 +29,9 @@ def _names() -> frozenset[tuple]:
     return frozenset((k.name, k.variant, *storages.values()) for k, storages in every())
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
+@pytest.mark.parametrize(
+    "optimizer", slow_unless(OPTIMIZERS, lambda one: type(one) in (et.SGD, et.Adafactor)), ids=repr
+)
 def test_optimizers_of_every_storage_are_in_a_library(optimizer):
     model, missing = et.load_onnx(MODEL), {}
     for number, options in enumerate(SETTINGS):

@@ -133,6 +133,7 @@ def _digits(part: slice) -> tuple[np.ndarray, np.ndarray]:
     return ((pixels / 16 - 0.3049) / 0.3759).astype(np.float32), rows[64]
 
 
+@pytest.mark.slow
 def test_digits_quantised_in_are_better_quantised_out(tmp_path, capsys) -> None:
     """One epoch in float, quantised by onnxruntime, then three more epochs: from 89 to 97 %.
 

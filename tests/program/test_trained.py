@@ -21,6 +21,7 @@ from edgetrain.program.trained import export_trained, write_initial
 from examples.zoo import ZOO
 from tests.exporters.exported import attribute, initializers, nodes
 from tests.importer.plain_nets import EXPORTERS, NETS, exported
+from tests.quick import slow_unless
 from tests.twins import train_step
 from tests.zoo_files import zoo_file
 
@@ -213,7 +214,10 @@ def _assert_as_onnx_writes_it(path, tmp_path):
     onnx.checker.check_model(ours, full_check=True)
 
 
-@pytest.mark.parametrize("name", sorted(ZOO))
+LARGE = ("densenet", "dynamic_conv", "inception_v3", "light_conv", "resnet50", "vgg19", "vgg19_bn")
+
+
+@pytest.mark.parametrize("name", slow_unless(sorted(ZOO), lambda name: name not in LARGE))
 def test_trained_model_is_byte_for_byte_what_onnx_writes(name, tmp_path):
     _assert_as_onnx_writes_it(_zoo_model(name)[0], tmp_path)
 

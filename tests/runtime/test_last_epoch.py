@@ -10,6 +10,7 @@ import edgetrain as et
 from edgetrain.program import Program
 from edgetrain.runtime.run.checkpoint import latest
 from edgetrain.runtime.training.monitors import EarlyStopping
+from tests.quick import slow_except
 
 SAVES: dict[str, dict[str, Any]] = {
     "by steps": {"save_steps": 1},
@@ -45,7 +46,7 @@ def trained(
     return events
 
 
-@pytest.mark.parametrize("name", SAVES)
+@pytest.mark.parametrize("name", slow_except(SAVES, "by steps"))
 @pytest.mark.parametrize("killed", [1, 2], ids=["a pass", "the run"])
 def test_an_epoch_that_was_killed_at_its_end_is_told_by_the_run_that_goes_on(
     forked_program: Program, tmp_path: Path, name: str, killed: int

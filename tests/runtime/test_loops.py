@@ -13,6 +13,7 @@ import edgetrain as et
 from edgetrain.losses import Loss
 from edgetrain.program import Program
 from edgetrain.runtime.training.metrics import Metrics
+from tests.quick import slow_except
 from tests.runtime.online_net import CLASSES, Net, compiled, drawn, exported
 from tests.runtime.test_online import torch_steps
 
@@ -181,7 +182,7 @@ def test_callbacks_are_called_in_order(net, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["arrays", "list", "keep_last"])
-@pytest.mark.parametrize("cut", [1, 4, 6, 9])
+@pytest.mark.parametrize("cut", slow_except([1, 4, 6, 9], 1, 4))
 def test_a_run_with_callbacks_resumes_bit_for_bit(net, tmp_path: Path, kind: str, cut: int) -> None:
     data = batches() if kind == "list" else (X, Y)
 

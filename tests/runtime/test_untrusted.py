@@ -16,6 +16,7 @@ from edgetrain.kernels import control
 from edgetrain.program import Program
 from edgetrain.runtime.loading.program import load_program
 from edgetrain.runtime.session import Session
+from tests.quick import slow_except
 
 from .conftest import Compile
 
@@ -105,7 +106,7 @@ def run_mutants(path: str, seeds: range) -> None:
         session.close()
 
 
-@pytest.mark.parametrize("density", [1.0, 0.4])
+@pytest.mark.parametrize("density", slow_except([1.0, 0.4], 0.4))
 def test_mutated_tapes_are_refused_or_stay_in_the_arena(
     forked: Compile, density: float, tmp_path: Path
 ) -> None:
