@@ -37,7 +37,7 @@ from edgetrain.exporters.reference import Reference
 from edgetrain.exporters.reference_masks import MOVES
 from edgetrain.exporters.reference_random import DRAWN
 from edgetrain.exporters.sample import sample_batch
-from edgetrain.formats import PRECISIONS
+from edgetrain.formats import PRECISIONS, frozen_as
 from edgetrain.losses import Loss
 from edgetrain.losses.terms import Term
 from edgetrain.ops.model import Model, names_file
@@ -198,7 +198,8 @@ def _trainable(model: Model, seed: int, precision: str, options: dict[str, Any])
     """The model with the new head and adapters from `options`, which are removed there."""
     model = _weighted(_headed(model, seed, options), seed, options)
     if options.pop("lora", None) is not None and options.get("frozen") is None:
-        options["frozen"] = "fp16" if precision == "fp16" else "fp32"
+        stored = options.get("weights") or options.get("model_memory") or precision
+        options["frozen"] = frozen_as(stored)
     _whole(options.get("bptt"))
     _known("precision", precision, PRECISIONS)
     return model

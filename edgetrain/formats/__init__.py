@@ -40,6 +40,11 @@ FROZEN: dict[str, Format] = PRECISIONS | {"int8": G8, "int4": G4}
 GROUPED = (G8.name, G4.name)
 
 
+def frozen_as(memory: str) -> str:
+    """The users' name of the format of frozen weights, if trained ones are stored as `memory`."""
+    return memory if memory in FROZEN else "int8"
+
+
 @functools.cache
 def of_dtype(dtype: "np.dtype") -> Format:
     """The format whose stored arrays have this type."""
@@ -103,6 +108,7 @@ __all__ = [
     "coded",
     "decoded",
     "from_file",
+    "frozen_as",
     "narrowest",
     "of_dtype",
 ]

@@ -43,30 +43,34 @@ THROUGH = declared("format_through", "x:r:X[n] y:w:Y[n] n", _through)
 
 
 def _scattered(Y):
-    """Elements one by one up to `least`, then in vectors."""
-    from edgetrain.kernels.language.prim import FP32, u32
-    from edgetrain.kernels.language.random_store import random_stores
+    """Elements one by one up to `least`, then in vectors; `upper`: in vectors, by upper bits."""
+    from edgetrain.kernels.language.prim import FP32, mix, u32
+    from edgetrain.kernels.language.random_store import counter, drawn_stores, random_stores
     from edgetrain.kernels.language.vector import WIDTH, loads_first
 
     ld, vld, sr, put = FP32.ld, loads_first(FP32), Y.sr, random_stores(Y)
+    put_upper = drawn_stores(Y, upper=True)
 
     def run(thread, nthreads, args):
         for i in range(args.least):
             sr(args.y, i, ld(args.x, i), u32(args.key))
         for i in range(args.least, args.n, WIDTH):
-            m = min(WIDTH, args.n - i)
-            put(args.y, i, vld(args.x, i, m), m, u32(args.key))
+            m, key = min(WIDTH, args.n - i), u32(args.key)
+            if args.upper != 0:
+                put_upper(args.y, i, vld(args.x, i, m), m, mix(counter(i, key)))
+            else:
+                put(args.y, i, vld(args.x, i, m), m, key)
 
     return run
 
 
-SCATTERED = declared("format_scattered", "x:r:f32[n] y:w:Y[n] n least key", _scattered)
+SCATTERED = declared("format_scattered", "x:r:f32[n] y:w:Y[n] n least key upper", _scattered)
 ROUNDED = [name for name in STORAGES if FORMATS[name].rounded]
 
 
-def _stochastic(name, x, key, least):
+def _stochastic(name, x, key, least, upper=0):
     empty = np.empty(x.shape, FORMATS[name].dtype)
-    args = {"x": x, "y": empty, "n": x.size, "least": least, "key": key}
+    args = {"x": x, "y": empty, "n": x.size, "least": least, "key": key, "upper": upper}
     return call(SCATTERED, {"Y": name}, **args)["y"]
 
 
@@ -88,18 +92,81 @@ def test_a_stochastic_store_is_the_formula_by_elements_and_by_vectors(name):
         np.testing.assert_array_equal(stored.view(width), bits)
 
 
+def _codes(format):
+    """Every number that is not negative and finite, float64, in the order of its bits."""
+    bits = np.arange(1 << (8 * format.block_nbytes - 1), dtype=f"u{format.block_nbytes}")
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        numbers = format.decode(bits.view(format.dtype)).astype(np.float64)
+    return numbers[: np.flatnonzero(np.isfinite(numbers))[-1] + 1]
+
+
 @pytest.mark.parametrize("name", ROUNDED)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.75])
-def test_a_stochastic_store_goes_up_with_the_probability_of_what_it_drops(name, share):
-    format, n = FORMATS[name], 1 << 16
-    stored = format.encode(np.float32([-1.3])).view(f"u{format.block_nbytes}")
-    ends = np.append(stored, stored + stored.dtype.type(1)).view(format.dtype)
-    low, high = format.decode(ends).astype(np.float64)
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("where", ["-1.3", "large", "small", "subnormal", "least"])
+def test_a_stochastic_store_goes_up_with_the_probability_of_what_it_drops(
+    name, share, upper, where
+):
+    """Also by the upper bits of a random number, which an update shares between two numbers."""
+    format, n = FORMATS[name], 1 << 14
+    codes = _codes(format)
+    first_normal = int(np.argmax(np.diff(codes) > codes[1] * 1.5))  # where the spacing doubles
+    at = {
+        "-1.3": int(np.searchsorted(codes, 1.3)), "large": len(codes) - 2,
+        "small": first_normal + first_normal // 3, "subnormal": first_normal // 3, "least": 0,
+    }[where]  # fmt: skip
+    sign = -1.0 if where == "-1.3" else 1.0
+    low, high = sign * codes[at], sign * codes[at + 1]
     x = np.full(n, low + share * (high - low), np.float32)
-    out = format.decode(_stochastic(name, x, 5, 0)).astype(np.float64)
+    share = float((x[0].astype(np.float64) - low) / (high - low))  # float32 may round it
+    out = format.decode(_stochastic(name, x, 5, 0, upper)).astype(np.float64)
     assert set(np.unique(out)) == {low, high}
     steps = (out - low) / (high - low)
     assert abs(steps.mean() - share) < 5 * (share * (1 - share) / n) ** 0.5  # five deviations
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_format_uses_as_many_random_bits_as_it_says(name):
+    """Two formats with at most 16 share a random number."""
+    format, rng = FORMATS[name], np.random.default_rng(0)
+    x = (rng.standard_normal(4096) * 10.0 ** rng.uniform(-6, 3, 4096)).astype(np.float32)
+    bits, random = x.view(np.uint32), rng.integers(0, 1 << 32, 4096, dtype=np.uint32)
+    used = random & np.uint32((1 << format.random_bits) - 1)
+    rounded = format.rounded(NumpyWords, bits, random)
+    np.testing.assert_array_equal(rounded, format.rounded(NumpyWords, bits, used))
+    highest = np.uint32(1 << (format.random_bits - 1))
+    assert (rounded != format.rounded(NumpyWords, bits, random ^ highest)).any()
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_the_largest_number_is_the_last_finite_one(name):
+    format = FORMATS[name]
+    codes = _codes(format)
+    assert codes[-1] == format.largest
+    with np.errstate(over="ignore"):
+        over = np.float32(codes[-1] + 0.75 * (codes[-1] - codes[-2]))
+    assert not np.isfinite(format.decode(format.encode(np.float32([over, -over])))).any()
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_the_codec_rounds_to_the_nearest_number_and_ties_to_even(name):
+    format, rng = FORMATS[name], np.random.default_rng(0)
+    codes = _codes(format)
+    low = rng.integers(0, len(codes) - 1, 4000)
+    share = rng.choice([0.0, 0.2, 0.5, 0.7], 4000)
+    with np.errstate(under="ignore"):
+        x = (codes[low] + share * (codes[low + 1] - codes[low])).astype(np.float32)
+    exact = x.astype(np.float64)
+    before, after = exact - codes[low], codes[low + 1] - exact
+    even = low + low % 2
+    nearest = np.where(before < after, low, np.where(before > after, low + 1, even))
+    stored = format.encode(x).view(f"u{format.block_nbytes}")
+    np.testing.assert_array_equal(stored, nearest)
+
+
+def test_a_precision_has_tolerances_for_parity():
+    for format in PRECISIONS.values():
+        assert min(format.tolerances) > 0, format.name
 
 
 def test_every_format_has_a_case_and_kernels():

@@ -9,7 +9,7 @@ block are stored in blocks of 8 bits.
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from ...formats import FORMATS, FP32, FROZEN, MEMORIES, PRECISIONS
+from ...formats import FORMATS, FP32, FROZEN, MEMORIES, PRECISIONS, frozen_as
 from ...ir import Graph, Value
 from ..options import Options
 from .packed import spread
@@ -20,7 +20,7 @@ def storages(options: Options) -> dict[str, str]:
     default = options.model_memory or options.precision
     chosen = {"parameter": options.weights, "state": options.state, "accumulator": options.grads}
     out = {role: MEMORIES[name or default].name for role, name in chosen.items()}
-    frozen = FROZEN.get(options.frozen or options.weights or default, FROZEN["int8"]).name
+    frozen = FROZEN[frozen_as(options.frozen or options.weights or default)].name
     return out | {"activation": PRECISIONS[options.precision].name, "mapped": frozen}
 
 

@@ -117,12 +117,12 @@ def digest(module: str) -> str:
 
 @functools.cache
 def package_digest() -> str:
-    """Digest of all sources of this package and of the plug-ins that bring kernels."""
+    """Digest of all sources of this package, of formats and of the plug-ins that bring kernels."""
     known = made()
     if known is not None:
         return known["package"]
     whole = sha256()
-    others = (path for room in DECLARING for path in (_ROOT.parent / room[1:]).rglob("*.py"))
-    for path in sorted([*_ROOT.rglob("*.py"), *others]):
+    others = [path for room in DECLARING for path in (_ROOT.parent / room[1:]).rglob("*.py")]
+    for path in sorted([*_ROOT.rglob("*.py"), *others, *map(path_of, _formats())]):
         whole.update(path.relative_to(_ROOT.parent).as_posix().encode() + path.read_bytes())
     return whole.hexdigest()

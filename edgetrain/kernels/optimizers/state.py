@@ -5,15 +5,16 @@ the loss scale: unscaled, fp16 loses moments when gradients are below 1e-6. So s
 them times a power of two; loads divide and stores multiply by it, exactly. It starts at the loss
 scale and changes at the end of a step: halved if a stored number is above 2^10, doubled if none is
 above 2^9, times 2^8 if none is above 2. So a state may grow by a factor of 64 in one step; numbers
-beyond fp16's range are then stored as its largest number, and the scale falls by 2^8. An update
-after each gradient (fused.py) has the same bits, because nothing here needs the norm of all
-gradients.
+beyond fp16's range are then stored as its largest number, and the scale falls by 2^8. In formats
+with another range, the limits are as far below the largest number. An update after each gradient
+(fused.py) has the same bits, because nothing here needs the norm of all gradients.
 
 Other formats hold moments unchanged. Source: Sohoni et al. 2019, Low-Memory Neural Network
 Training, section 4.3.1.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,8 +42,7 @@ from ..registry import kernel
 STATE, NEXT, PEAKS = control.STATE_EXPONENT, control.NEXT_EXPONENT, control.STATE_PEAKS
 # Bytes of PEAKS: a number was stored; one above each limit was. Threads write nothing else there.
 SEEN, LOW, MIDDLE, LARGE, HUGE = range(5)
-LIMITS = np.array([2.0**1, 2.0**9, 2.0**10, 2.0**15], np.float32)
-LOW_BITS, MIDDLE_BITS, LARGE_BITS, HUGE_BITS = map(int, LIMITS.view(np.uint32))
+_BELOW = 14, 6, 5, 0  # of each limit: binades below that of the largest number
 LEAP = 8  # step of an exponent that is far too small or too large
 LEAST, MOST = -24, 64
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -93,6 +93,21 @@ def _note(ctl, low, middle, large, huge):
         _mark(ctl, HUGE)
 
 
+class _Limits(NamedTuple):
+    """Bits of the limits, float32, in the order of the bytes of PEAKS."""
+
+    low: int
+    middle: int
+    large: int
+    huge: int
+
+
+def _limits(storage) -> _Limits:
+    """The limits of a format; for fp16, 2, 2^9, 2^10 and 2^15."""
+    top = math.frexp(storage.largest)[1] - 1
+    return _Limits(*((top - below + 127) << 23 for below in _BELOW))
+
+
 @functools.cache
 def _within(storage):
     """Inline (number or vector) -> clamped to the range of a format."""
@@ -115,6 +130,7 @@ def moments(S, upper=False):
     """(inline load, inline store) for runs of a moment: like `loader` and `storer`, with a
     StateScale as the last argument."""
     load, store, within = loader(S), storer(S, upper=upper), _within(S)
+    low_bits, middle_bits, large_bits, huge_bits = _limits(S)
     if not is_scaled(S):
 
         @inline
@@ -138,8 +154,8 @@ def moments(S, upper=False):
         for j in range(count):
             put(buffer, j, within(get(buffer, j) * by.up))
         peak = largest(buffer, count)
-        low, middle = peak > LOW_BITS, peak > MIDDLE_BITS
-        _note(by.ctl, low, middle, peak > LARGE_BITS, peak > HUGE_BITS)
+        low, middle = peak > low_bits, peak > middle_bits
+        _note(by.ctl, low, middle, peak > large_bits, peak > huge_bits)
         store(address, first, count, buffer, key)
 
     return load_scaled, store_scaled
@@ -203,6 +219,7 @@ class Lanes(NamedTuple):
 def vectors(V, upper: bool) -> Lanes:
     """`Lanes` of a moment; `upper` says which part of the random numbers rounds it."""
     load_one, put, within = loads_first(V), drawn_stores(V, upper), _within(V)
+    low_bits, middle_bits, large_bits, huge_bits = _limits(V)
     if not is_scaled(V):
         return plain_vectors(V, upper)
 
@@ -223,8 +240,8 @@ def vectors(V, upper: bool) -> Lanes:
 
     @inline
     def note(peak, by):
-        low, middle = above(peak, LOW_BITS), above(peak, MIDDLE_BITS)
-        _note(by.ctl, low, middle, above(peak, LARGE_BITS), above(peak, HUGE_BITS))
+        low, middle = above(peak, low_bits), above(peak, middle_bits)
+        _note(by.ctl, low, middle, above(peak, large_bits), above(peak, huge_bits))
 
     return Lanes(load, store, note)
 

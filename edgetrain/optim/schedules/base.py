@@ -1,15 +1,19 @@
 """The base class of learning-rate schedules: kernel calls before each step, and their state."""
 
+import builtins
 import dataclasses
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ...errors import UsageError
 from ...ir import Call
 from ...units.plugin import Plugin, about, option
 
 BUNDLED = 3  # most integers, and most floats, that bundles store for a schedule
+RATES = 3  # most options of a `factor` besides integers
+_BUILTINS = ("abs", "max", "min")  # what kernels know besides words.py
 
 
 @dataclass(frozen=True)
@@ -17,8 +21,8 @@ class Schedule(Plugin):
     """A factor on the optimizer's learning rate, computed by kernels from the step.
 
     A schedule that depends only on the step is defined by its `factor`: a static method (at, whole,
-    real) of an `At` (words.py), the integer options by name, and the others in order. Its kernel,
-    its torch twin and its options' ranges are made from it.
+    rates) of an `At` (words.py), the integer options by name, and the others in order, at most
+    three. Its kernel, its torch twin and its options' ranges are made from it.
 
     Attributes:
       kernel: the name of the kernel compiled from its factor.
@@ -48,6 +52,7 @@ class Schedule(Plugin):
         super().__init_subclass__()
         if "factor" in vars(cls):
             cls.kernel = f"rate_{cls.name}"
+            _check_names(cls.name, cls.factor)
         if "bundled" not in vars(cls):
             cls.bundled = f"rate_{cls.name}"
 
@@ -101,6 +106,11 @@ class Schedule(Plugin):
 
     def calls(self) -> list[Call]:
         """Instructions that set a step's learning rate (kernels/step_loop/rates.py)."""
+        if len(self.numbers()) > RATES:
+            raise UsageError(
+                f"schedule {self.name}: {len(self.numbers())} options that are not integers; a "
+                f"`factor` has at most {RATES}. Write a kernel for it, like that of plateau."
+            )
         whole = {name: getattr(self, name) for name in self.whole_options()}
         return [Call(self.kernel, {"ctl": "ctl", **whole})]
 
@@ -126,3 +136,17 @@ class Schedule(Plugin):
         Raises:
           UsageError: names the step.
         """
+
+
+def _check_names(name: str, factor: Any) -> None:
+    """Refuse a `factor` that its kernel could not compute."""
+    from . import words
+
+    known = {*_BUILTINS, *(n for n, value in vars(words).items() if callable(value))}
+    for used in factor.__code__.co_names:
+        value = factor.__globals__.get(used, getattr(builtins, used, None))
+        if value is not None and used not in known and not isinstance(value, int | float):
+            raise UsageError(
+                f"schedule {name}: its factor uses {used}; expected functions of words.py, "
+                f"numbers, {', '.join(_BUILTINS)}. Write the formula with these."
+            )

@@ -19,6 +19,6 @@ class Polynomial(Schedule):
     end: float = option(0.0, "final lr / lr", "F", least=0, most=1)
 
     @staticmethod
-    def factor(at, whole, real):  # type: ignore[no-untyped-def]
+    def factor(at, whole, rates):  # type: ignore[no-untyped-def]
         """The factor of a step after warm-up."""
-        return real[0] + (1.0 - real[0]) * power(1.0 - at.done, whole.power)
+        return rates[0] + (1.0 - rates[0]) * power(1.0 - at.done, whole.power)
