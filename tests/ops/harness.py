@@ -35,12 +35,13 @@ class Built:
     output: np.ndarray
 
 
-class _Maker:
-    """Collects the nodes, initializers and tensors of a case."""
+class Maker:
+    """Collects the nodes, initializers and tensors of a case; see `build`."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, split: bool) -> None:
         self.rng = np.random.default_rng(zlib.crc32(case.id.encode()))
         self.case, self.nodes, self.initializers = case, [], []
+        self.split = split
         self.inputs: dict[str, np.ndarray] = {}
         self.parameters: dict[str, torch.Tensor] = {}
         self.buffers: list[str] = []
@@ -72,7 +73,8 @@ class _Maker:
             name = ""
         elif isinstance(arg, X):
             self.inputs[f"x{k}"] = self.numbers(arg.shape, arg.positive)
-            shift = self._parameter(f"x{k}.shift", self.numbers(arg.shape, arg.positive))
+            shape = (1, *arg.shape[1:]) if self.split else arg.shape
+            shift = self._parameter(f"x{k}.shift", self.numbers(shape, arg.positive))
             self.nodes.append(helper.make_node("Add", [f"x{k}", f"x{k}.shift"], [name]))
             value = torch.tensor(self.inputs[f"x{k}"], dtype=torch.float64) + shift
         elif isinstance(arg, A):
@@ -115,13 +117,25 @@ class _Maker:
         if self.case.pair:
             self.nodes.append(helper.make_node("QuantizeLinear", inputs, ["whole"], **attrs))
             inputs = ["whole", *inputs[1:]]
-        op = "DequantizeLinear" if self.case.pair else self.case.op
-        self.nodes.append(helper.make_node(op, inputs, outputs, "case", **attrs))
+        domain, _, op = ("DequantizeLinear" if self.case.pair else self.case.op).rpartition(".")
+        self.nodes.append(helper.make_node(op, inputs, outputs, "case", domain=domain, **attrs))
         if len(parts) == 1:
             return "y0"
         axis = len(parts[0].shape) - 1 if "axis" not in attrs else attrs["axis"]
         self.nodes.append(helper.make_node("Concat", outputs[::-1], ["joined"], axis=axis))
         return "joined"
+
+    def twice(self, name: str, y: torch.Tensor) -> tuple[str, torch.Tensor]:
+        """Add the means of the activations to the output, so that each has two gradients."""
+        args = zip(self.case.args, self.names, self.values, strict=True)
+        used = [(name, value) for arg, name, value in args if isinstance(arg, X | A)]
+        for k, (activation, value) in enumerate(used):
+            self.nodes.append(
+                helper.make_node("ReduceMean", [activation], [f"mean{k}"], keepdims=0)
+            )
+            self.nodes.append(helper.make_node("Add", [name, f"mean{k}"], [f"more{k}"]))
+            name, y = f"more{k}", y + value.mean()
+        return name, y
 
     def end(self, name: str, y: torch.Tensor) -> tuple[str, torch.Tensor]:
         """If the output has no batch axis, flatten it and add one."""
@@ -145,17 +159,24 @@ class _Maker:
         ]
         out = helper.make_tensor_value_info(output, TensorProto.FLOAT, list(shape))
         graph = helper.make_graph(self.nodes, "case", infos, [out], self.initializers)
-        opset = helper.make_opsetid("", self.case.opset)
-        proto = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+        domain = self.case.op.rpartition(".")[0]
+        opsets = [helper.make_opsetid("", self.case.opset)]
+        opsets += [helper.make_opsetid(domain, 1)] if domain else []
+        proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
         meta = {"edgetrain.parameters": list(self.parameters), "edgetrain.buffers": self.buffers}
         helper.set_model_props(proto, {key: json.dumps(value) for key, value in meta.items()})
         return proto
 
 
 @functools.cache
-def build(case: Case) -> Built:
-    """Build the model, data and torch reference of a case."""
-    maker = _Maker(case)
+def build(case: Case, *, twice: bool = False, split: bool = False) -> Built:
+    """Build the model, data and torch reference of a case.
+
+    Args:
+      twice: the loss also depends on the activations without the op.
+      split: activations do not depend on the size of the batch.
+    """
+    maker = Maker(case, split)
     y = case.meaning(*maker.values)
     parts = tuple(y) if isinstance(y, tuple | list) else (y,)
     name = maker.node(parts)
@@ -163,6 +184,8 @@ def build(case: Case) -> Built:
     joined = parts[0] if len(parts) == 1 else torch.cat(parts[::-1], axis)
     if case.mask:
         name, joined = "scaled", maker.scaled(joined)
+    if twice:
+        name, joined = maker.twice(name, joined)
     name, joined = maker.end(name, joined)
     target = maker.numbers(tuple(joined.shape), False)
     loss = torch.nn.functional.mse_loss(joined, torch.tensor(target, dtype=torch.float64))

@@ -4,14 +4,52 @@ import functools
 
 import numpy as np
 import pytest
+import torch
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
+import edgetrain as et
+from edgetrain.compiler.bind import bind
 from edgetrain.ops import registry
+from edgetrain.ops.structure import Structure
+from tests.quick import slow_unless
 
 from ..cases import CASES, Case
+from ..op_case import A, P, X
 from . import harness
 
-EACH = pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+
+def _id(case: Case) -> str:
+    return case.id
+
+
+def _batch(built) -> int:
+    return len(next(iter(built.inputs.values()), [0]))
+
+
+def _other_rows(size: int):
+    """Pairs of elements of different rows of `size`."""
+    return lambda row: row[:, None] // size != row[None] // size
+
+
+def _other_lines(node, sizes):
+    places = np.indices(sizes).reshape(len(sizes), -1)
+    others = [k for k in range(len(sizes)) if k != node.attrs["axis"]]
+    return (places[others, :, None] != places[others, None]).any(axis=0)
+
+
+# Structure -> which pairs of elements have no influence on each other, of (node, sizes).
+_APART = {
+    Structure.SAME: lambda node, sizes: ~np.eye(int(np.prod(sizes)), dtype=bool),
+    Structure.ALONG: _other_lines,
+    Structure.ROWS: lambda node, sizes: _other_rows(node.attrs["n"])(np.arange(np.prod(sizes))),
+}
+EACH = pytest.mark.parametrize("case", CASES, ids=_id)
+# The others run with the slow tests.
+_OF_OP = {case.op: case for case in reversed(CASES)}
+FIRST = pytest.mark.parametrize(
+    "case", slow_unless(CASES, lambda case: case is _OF_OP[case.op]), ids=_id
+)
 
 
 @functools.cache
@@ -71,6 +109,68 @@ def test_case_is_bit_identical_for_one_thread_and_at_the_minimum_budget(case):
             np.testing.assert_array_equal(other[name], grad, err_msg=name)
 
 
+@FIRST
+def test_case_adds_to_gradients_that_are_there(case):
+    """A backward kernel that overwrites a gradient fails here."""
+    used = any(isinstance(arg, X | A) for arg in case.args)
+    if not used or case.truth or case.mask or case.attrs.get("to") == TensorProto.FLOAT16:
+        pytest.skip("no gradient, or an output that is not float32")
+    built = harness.build(case, twice=True)
+    loss, grads = harness.run(harness.program(built), built, threads=2)
+    assert loss == pytest.approx(built.loss, rel=1e-5)
+    assert _worst(grads, built) < 2e-5
+
+
+@FIRST
+def test_case_splits_its_minibatch_as_torch_does_not_or_refuses(case):
+    """A wrong rule for samples, or none, shows in the sums of two microbatches."""
+    same = case.predicts and case.op != "Bernoulli"
+    if not same or not any(isinstance(arg, X) for arg in case.args):
+        pytest.skip("random, training differs from evaluation, or there is no batch")
+    built = harness.build(case, split=True)
+    options = {"loss": "mse", "minibatch": _batch(built), "microbatch": 1, "verbose": False}
+    try:
+        model = built.model.without_dropout()
+        compiled = et.compile(model, optimizer=et.SGD(lr=1.0), **options)
+    except et.EdgetrainError as error:
+        assert "split" in str(error) or "shape" in str(error), error
+        return
+    trainer = et.Trainer(compiled)
+    before = {name: array.copy() for name, array in trainer.parameters.items()}
+    try:
+        found = trainer.step(built.inputs, built.target)
+        after = dict(trainer.parameters)
+    finally:
+        trainer.close()
+    assert found.loss == pytest.approx(built.loss, rel=1e-5)
+    moved = {name: before[name].astype(np.float64) - after[name] for name in built.grads}
+    assert _worst(moved, built) < 1e-4  # a difference of weights
+
+
+@EACH
+def test_case_relates_elements_as_its_op_says(case):
+    """Passes cut and fuse ops by `structure`: other elements must have no influence."""
+    built = harness.build(case)
+    graph = bind(built.model, _batch(built), {}).graph
+    nodes = [node for node in graph.nodes if node.origin == "case" and node.op != "view"]
+    if len(nodes) != 1 or registry.structure(nodes[0]) not in _APART:
+        pytest.skip("several nodes, or a relation that is not between single elements")
+    (node,) = nodes
+    value, sizes = graph.values[node.inputs[0]], graph.values[node.outputs[0]].shape
+    apart = np.broadcast_to(_APART[registry.structure(node)](node, sizes), (value.size, value.size))
+    maker = harness.Maker(case, False)
+    place = next(k for k, arg in enumerate(case.args) if isinstance(arg, X | A | P))
+
+    def meaning(x):
+        y = case.meaning(*maker.values[:place], x, *maker.values[place + 1 :])
+        return (y[0] if isinstance(y, tuple | list) else y).double()
+
+    slopes = torch.autograd.functional.jacobian(meaning, maker.values[place].detach())
+    slopes = np.abs(slopes.numpy().reshape(-1, value.size))
+    assert slopes.shape == apart.shape
+    assert not slopes[apart].any()
+
+
 @pytest.mark.slow  # kernel tests cover fp16; this would compile every op once more
 @EACH
 def test_case_in_fp16_is_close(case):
@@ -84,7 +184,7 @@ def test_case_in_fp16_is_close(case):
 
 @EACH
 def test_case_meaning_is_that_of_onnx(case):
-    if not case.reference:
+    if not case.reference or "." in case.op:
         pytest.skip("onnx.reference departs from the standard, or runs the op in another mode")
     built = harness.build(case)
     (found,) = ReferenceEvaluator(built.proto).run(None, built.inputs)
