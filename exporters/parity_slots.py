@@ -7,11 +7,12 @@ import numpy as np
 
 from edgetrain.compiler.passes.autodiff import accumulator_name
 from edgetrain.compiler.passes.touched_rows import map_name
-from edgetrain.formats import FP32, Format, decoded, of_dtype
+from edgetrain.formats import Format, decoded, of_dtype
 from edgetrain.formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
+from edgetrain.kernels import control
+from edgetrain.kernels.optimizers.states import PLAIN, SQUARE
+from edgetrain.optim import Optimizer
 from edgetrain.runtime.session import Session
-
-_SECOND = (".moment2", ".square")  # tags of second moments
 
 
 class Slots:
@@ -22,6 +23,9 @@ class Slots:
 
     def __init__(self, session: Session) -> None:
         self._values: Mapping[str, np.ndarray] = session.values
+        self._ints = session.ints
+        states = Optimizer.of_json(session.program.recipe["optimizer"]).states
+        self._kinds = {f".{state.tag}": state.kind for state in states}
         self._shapes = {slot.name: slot.shape for slot in session.program.lasting}
         self._layers: dict[str, Layer] = {layer.name: layer for layer in session.layers}
 
@@ -40,12 +44,14 @@ class Slots:
             result = dense(layer, self._values, POOL + tag).astype(np.float64)
         else:
             result = decoded(self._values[name + tag], self._shapes[name + tag]).astype(np.float64)
+        result = result / self.scale(name, tag)
         return result**2 if self._rooted(name, tag) else result
 
     def write(self, name: str, array: np.ndarray, tag: str = "") -> None:
         layer = self._layers.get(name)
         if self._rooted(name, tag):
             array = np.sqrt(array)
+        array = array * self.scale(name, tag)
         if layer is None:
             result = self._values[name + tag]
             if not result.flags.writeable:  # frozen and mapped
@@ -68,9 +74,16 @@ class Slots:
         """Its storage format."""
         return of_dtype(self._values[(POOL if name in self._layers else name) + tag].dtype)
 
+    def scale(self, name: str, tag: str = "") -> float:
+        """The factor by which it is stored: that of moments in a short format."""
+        stored, kind = self.stored(name, tag), self._kinds.get(tag, PLAIN)
+        scaled = kind != PLAIN and stored.short_range and stored.block == 1
+        return 2.0 ** int(self._ints[control.STATE_EXPONENT]) if scaled else 1.0
+
     def _rooted(self, name: str, tag: str) -> bool:
         """Whether the square root is stored, as for second moments in a short format."""
-        return tag in _SECOND and self.stored(name, tag) is not FP32
+        stored = self.stored(name, tag)
+        return self._kinds.get(tag) == SQUARE and (stored.short_range or stored.block > 1)
 
     def is_given(self, name: str) -> bool:
         """Whether the reference must use the session's values, because they are mapped, or stored

@@ -38,6 +38,7 @@ _UNSEEN = 8 * 2.0**-23
 STATISTICS_TOLERANCE = 1e-5
 # For weights and optimizer state, relative to their norm: a few float32 roundings.
 UPDATE_TOLERANCE = 1e-6
+ROUNDINGS = 16  # of the numbers that an update reads and writes in a short format
 
 # Relative change of perturbed weights: 8 units in the last place of float32, because a Winograd
 # convolution can have 8 times the error of a direct sum. Number of perturbed torch runs, and
@@ -278,8 +279,9 @@ class Comparison:
                 error = float(np.linalg.norm(slots.read(name, tag) - array))
                 # If a sum cancels, rounding errors are relative to its terms.
                 terms = (array, before[name].get(tag, array))
-                error /= max(*(float(np.linalg.norm(term)) for term in terms), 1e-12)
-                tolerance = UPDATE_TOLERANCE if self._is_exact(name) else None
+                tolerance, least = self._update_tolerance(name, tag)
+                least = max(least * array.size**0.5, 1e-12)
+                error /= max(*(float(np.linalg.norm(term)) for term in terms), least)
                 yield Row(step, "state" if tag else "parameter", name + tag, error, tolerance)
 
     def _of_torch(self, name: str, tensor: torch.Tensor) -> dict[str, np.ndarray]:
@@ -291,17 +293,25 @@ class Comparison:
                 result[f".{tag}"] = state
         return {tag: t.detach().cpu().numpy().copy() for tag, t in result.items()}
 
-    def _is_exact(self, name: str) -> bool:
-        """Whether everything that an update of a parameter reads and writes is float32.
+    def _update_tolerance(self, name: str, tag: str) -> tuple[float | None, float]:
+        """(tolerance of an update, None if a block is rounded together; number below which errors
+        of its storage are absolute).
 
-        A clipped update reads every accumulator, through their norm.
+        It depends on everything that the update reads and writes; a clipped update reads every
+        accumulator, through their norm.
         """
         tags = ("", accumulator_name(""), *(f".{tag}" for tag in self._state))
         read = [(name, tag) for tag in tags]
         if self._session.program.recipe["max_grad_norm"]:
             read += [(other, accumulator_name("")) for other in self._order]
-        stored = [self._slots.stored(*slot) for slot in read if self._slots.has(*slot)]
-        return self._storage.weights is FP32 and all(format is FP32 for format in stored)
+        stored = {self._slots.stored(*slot) for slot in read if self._slots.has(*slot)}
+        if self._storage.weights.block > 1 or any(format.block > 1 for format in stored):
+            return None, 0.0
+        if self._storage.weights is FP32 and stored == {FP32}:
+            return UPDATE_TOLERANCE, 0.0
+        relative = max(format.spacing[0] for format in stored)
+        own, smallest = self._slots.stored(name, tag).spacing
+        return ROUNDINGS * relative, smallest / own / self._slots.scale(name, tag)
 
 
 def _grouped(

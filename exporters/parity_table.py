@@ -33,10 +33,11 @@ def print_report(report: Any, console: Any, limit: int) -> None:
         worst = report.worst(kind)
         for row in [row for row in rows if not row.ok][:limit] or ([worst] if worst else []):
             table.add_row(*_cells(row))
-        good = sum(row.ok for row in rows)
-        table.add_row(
-            "", f"{good} of {len(rows)} within tolerance", "", "", "", "", "", style="dim"
-        )
+        judged = [row for row in rows if row.tolerance is not None]
+        text = f"{sum(row.ok for row in judged)} of {len(judged)} within tolerance"
+        if len(judged) < len(rows):
+            text += f"; {len(rows) - len(judged)} not judged"
+        table.add_row("", text, "", "", "", "", "", style="dim")
     console.print(table)
     console.print(report.summary(), highlight=False)
 

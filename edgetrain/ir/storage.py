@@ -90,6 +90,18 @@ class Format:
         return self.floats and self.largest < 2.0**32
 
     @property
+    def spacing(self) -> tuple[float, float]:
+        """(relative distance of neighbouring numbers, distance of the smallest ones)."""
+        import numpy as np
+
+        def number(bits: int) -> float:
+            stored = np.array([bits], f"u{self.block_nbytes}").view(self.dtype)
+            return float(self.decode(stored)[0])
+
+        one = int(self.encode(np.array([1.0], np.float32)).view(f"u{self.block_nbytes}")[0])
+        return number(one + 1) - 1.0, number(1)
+
+    @property
     def raw(self) -> "Format":
         """The format in which callers pass its values."""
         return FORMATS["f32"] if self.floats else self
