@@ -3,7 +3,7 @@
 A formula takes 32-bit integers with the operators + - & | << >>, < and <= (unsigned), which numpy's
 uint32 and the integers and vectors of kernels all have. Everything else is in `words`:
 where(condition, a, b); real(bits) and bits(number), to float32 and back; whole(number), which
-truncates a float32. Numbers from `real` support + and *.
+truncates a float32. Numbers from `real` support + - and *.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -34,7 +34,7 @@ class Quarter(Coded):
         normal = words.where(size <= 0x7F800000, normal, 0x7E)
         tiny = size < 0x38800000
         small = words.real(words.where(tiny, size, 0x38800000))
-        steps = words.whole(small * 2.0**44)
+        steps = words.whole(words.real(0x55800000) * small)  # times 2^44
         subnormal = (steps + ((steps >> 28 & 1) + 0x7FFFFFF if random is None else random)) >> 28
         return words.where(tiny, subnormal, normal) | sign
 

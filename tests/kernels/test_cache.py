@@ -262,3 +262,10 @@ def test_what_a_kernel_is_made_of_outside_this_package_changes_its_key():
     made_of = {".optim.schedules.polynomial", ".optim.schedules.kernels", "step_loop.rates"}
     assert made_of <= of_schedule
     assert {".optim.kernels", "optimizers.frame"} <= {*sources.closure(".optim.adam")}
+
+
+def test_declarations_are_made_again_when_a_format_changes(monkeypatch):
+    """Which variants a storage has follows from the formats."""
+    before = sources.package_digest.__wrapped__()
+    monkeypatch.setattr(sources, "_formats", list)
+    assert sources.package_digest.__wrapped__() != before

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
@@ -136,3 +138,37 @@ def test_bundles_have_no_words_for_more_numbers_than_three():
 
     assert dataclasses.dataclass(frozen=True)(Long).in_bundles()
     assert not dataclasses.dataclass(frozen=True)(Longer).in_bundles()
+
+
+def test_a_factor_that_its_kernel_cannot_compute_is_refused_by_name():
+    with pytest.raises(
+        UsageError, match=r"schedule wavy: its factor uses math; expected functions"
+    ):
+
+        @dataclass(frozen=True)
+        class Wavy(Schedule):
+            name: ClassVar[str] = "wavy"
+
+            @staticmethod
+            def factor(at, whole, rates):
+                return math.cos(at.done)
+
+    assert "wavy" not in SCHEDULES
+
+
+def test_a_factor_with_too_many_numbers_is_refused(request):
+    @dataclass(frozen=True)
+    class Many(Schedule):
+        name: ClassVar[str] = "many"
+        a: float = option(0.1, "first", "F")
+        b: float = option(0.1, "second", "F")
+        c: float = option(0.1, "third", "F")
+        d: float = option(0.1, "fourth", "F")
+
+        @staticmethod
+        def factor(at, whole, rates):
+            return max(rates[0], rates[3])
+
+    request.addfinalizer(lambda: SCHEDULES.pop("many"))
+    with pytest.raises(UsageError, match=r"schedule many: 4 options .* has at most 3"):
+        Many().calls()

@@ -1,5 +1,6 @@
 """Formulas of formats (formats/coded.py) as instructions: bits with the operators of numbers."""
 
+import struct
 from typing import Any
 
 from .number import F32, I32, like, of
@@ -78,8 +79,13 @@ class Real(Bits):
     def __sub__(self, other):
         return Real(self.builder, self.builder.fsub(self.value, self.like(other)))
 
+    def __rsub__(self, other):
+        return Real(self.builder, self.builder.fsub(self.like(other), self.value))
+
     def __mul__(self, other):
         return Real(self.builder, self.builder.fmul(self.value, self.like(other)))
+
+    __radd__, __rmul__ = __add__, __mul__
 
 
 class Intrinsics:
@@ -96,7 +102,10 @@ class Intrinsics:
         return type(known)(builder, chosen)
 
     @staticmethod
-    def real(bits: Bits) -> Real:
+    def real(bits: Any) -> Any:
+        """Of known bits, a constant."""
+        if isinstance(bits, int):
+            return struct.unpack("<f", struct.pack("<I", bits))[0]
         return Real(bits.builder, bits.builder.bitcast(bits.value, of(bits.value, F32)))
 
     @staticmethod

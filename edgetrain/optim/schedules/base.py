@@ -49,10 +49,10 @@ class Schedule(Plugin):
     total_steps: int = option(0, "steps of the whole run", "N", flag=None, least=0)
 
     def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
         if "factor" in vars(cls):
-            cls.kernel = f"rate_{cls.name}"
             _check_names(cls.name, cls.factor)
+            cls.kernel = f"rate_{cls.name}"
+        super().__init_subclass__()
         if "bundled" not in vars(cls):
             cls.bundled = f"rate_{cls.name}"
 
