@@ -294,9 +294,10 @@ class Comparison:
         return {tag: t.detach().cpu().numpy().copy() for tag, t in result.items()}
 
     def _update_tolerance(self, name: str, tag: str) -> tuple[float | None, float]:
-        """(tolerance of an update, None if a block is rounded together; number below which errors
-        of its storage are absolute).
+        """(tolerance of an update; number below which errors of its storage are absolute).
 
+        The tolerance is None if blocks are rounded together, and if the optimizer sums over all
+        sparse layers, which torch's has apart.
         It depends on everything that the update reads and writes; a clipped update reads every
         accumulator, through their norm.
         """
@@ -304,6 +305,8 @@ class Comparison:
         read = [(name, tag) for tag in tags]
         if self._session.program.recipe["max_grad_norm"]:
             read += [(other, accumulator_name("")) for other in self._order]
+        if self._optimizer.sums and self._slots.mask(name) is not None:
+            return None, 0.0
         stored = {self._slots.stored(*slot) for slot in read if self._slots.has(*slot)}
         if self._storage.weights.block > 1 or any(format.block > 1 for format in stored):
             return None, 0.0

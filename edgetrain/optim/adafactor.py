@@ -19,7 +19,8 @@ class Adafactor(Optimizer):
     """Keeps second moments of a matrix [rows, cols] as row and column means: rows + cols numbers.
 
     A tensor is treated as matrices over its last two axes. Vectors and nonzeros of sparse weights
-    have one moment per element (in fp16 its square root).
+    have one moment per element (in fp16 its square root); all sparse layers together count as one
+    weight.
     """
 
     name: ClassVar[str] = "adafactor"

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Lamb(Optimizer):
     """Adam's step r = m / (sqrt(v) + eps) + weight_decay * w, scaled to the norm of the weight.
 
-    w -= lr * |w| / |r| * r; the factor is 1 if a norm is 0.
+    w -= lr * |w| / |r| * r; the factor is 1 if a norm is 0. All sparse layers together count as one
+    weight.
     """
 
     name: ClassVar[str] = "lamb"

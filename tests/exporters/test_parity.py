@@ -100,7 +100,9 @@ def test_parity_holds_against_torch_in_fp32(path):
         parity(path, reference="bf16")
 
 
-@pytest.mark.parametrize("optimizer", [et.SGD(lr=0.1, momentum=0.9), et.AdamW()])
+@pytest.mark.parametrize(
+    "optimizer", [et.SGD(lr=0.1, momentum=0.9), et.AdamW(), et.Lamb(), et.Adafactor()]
+)
 def test_parity_holds_for_sparse_weights(path, optimizer):
     report = parity(
         path, steps=3, optimizer=optimizer, density_overrides={"body.weight": 0.5, "head.*": 0.3}
