@@ -92,8 +92,8 @@ def hardmax(context, node) -> None:
 
 @onnx_rule("Col2Im", joined=images)
 def col2im(context, node) -> None:
-    """Blocks [samples, channels * block, count], added where they overlap: a transposed convolution
-    whose weights are 1 for a block's own element."""
+    """Add overlapping blocks [samples, channels * block, count], by a transposed convolution whose
+    weights are 1 for a block's own element."""
     x, image, block = context.value(node, 0), context.ints(node, 1), context.ints(node, 2)
     if image is None or block is None or len(image) != len(block) or len(x.shape) != 3:
         raise node.fail(f"blocks {block}, image {image}", "constant sizes, as many of each")
@@ -113,11 +113,9 @@ def col2im(context, node) -> None:
     shape = nodes.constant("grid", [x.shape[0], x.shape[1], *counts])
     blocks = nodes.add("blocks", "Reshape", [node.inputs[0], shape])
     ones = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(-1, 1, *block)
-    nodes.add(
-        "", "ConvTranspose", [blocks, nodes.constant("ones", ones)], group=channels, pads=pads,
-        strides=strides, dilations=dilations, kernel_shape=block,
-        output_padding=[room[k] % strides[k] for k in range(rank)],
-    )  # fmt: skip
+    attrs = {"strides": strides, "dilations": dilations, "pads": pads, "kernel_shape": block}
+    attrs |= {"group": channels, "output_padding": [room[k] % strides[k] for k in range(rank)]}
+    nodes.add("", "ConvTranspose", [blocks, nodes.constant("ones", ones)], **attrs)
     nodes.run()
 
 

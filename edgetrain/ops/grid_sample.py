@@ -15,8 +15,8 @@ from .integers import EXACT
 from .registry import OnnxNode, images, onnx_rule
 from .strides import contiguous, prod
 
-_MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest",
-          "cubic": "cubic", "bicubic": "cubic"}  # fmt: skip
+_OLD = {"bilinear": "linear", "bicubic": "cubic"}  # modes up to opset 19
+_MODES = ("linear", "nearest", "cubic")
 _PADDINGS = ("zeros", "border", "reflection")
 _CUBIC = -0.75  # coefficient of Keys 1981, as in torch and onnxruntime
 
@@ -78,7 +78,7 @@ class _Positions(Nodes):
         return self.made("Add", self.made("Add", rest, back), first)
 
     def tap(self, index: str, weight: str, size: int) -> _Tap:
-        """A tap at an index that may be outside, where it is zero, or not a number."""
+        """A tap at an index that may be outside or NaN; outside, it is zero."""
         first, last = (
             self.made("GreaterOrEqual", index, 0.0),
             self.made("LessOrEqual", index, float(size - 1)),
@@ -137,6 +137,7 @@ def grid_sample(context, node) -> None:
     """y[n, c, ...] = x[n, c] at the position grid[n, ...], which names the last axis first."""
     x, grid = context.value(node, 0), context.value(node, 1)
     sizes, mode = _sizes(node, x.shape, grid.shape), str(node.attrs.get("mode", "linear"))
+    mode = _OLD.get(mode, mode)
     padding = str(node.attrs.get("padding_mode", "zeros"))
     if mode not in _MODES or padding not in _PADDINGS:
         raise node.fail(
@@ -154,11 +155,11 @@ def grid_sample(context, node) -> None:
         at = positions.constant(f"at{axis}", rank - 1 - axis)
         along = positions.add(f"along{axis}", "Gather", [node.inputs[1], at], axis=-1)
         line = positions.made("Reshape", along, flat)
-        taps.append(positions.taps(positions.scaled(line, size), size, _MODES[mode]))
+        taps.append(positions.taps(positions.scaled(line, size), size, mode))
     corners = [_corner(positions, corner, sizes) for corner in product(*taps)]
     column = positions.constant("column", [samples, count, 1])
-    indices = [positions.made("Reshape", positions.made("Cast", c.row, to=7), column)
-               for c in corners]  # fmt: skip
+    rows = [positions.made("Cast", c.row, to=7) for c in corners]
+    indices = [positions.made("Reshape", row, column) for row in rows]
     weights = [positions.made("Reshape", c.weight, column) if c.weight else "" for c in corners]
     with context.in_float32():
         positions.run(*indices, *filter(None, weights))
@@ -167,11 +168,11 @@ def grid_sample(context, node) -> None:
     last = nodes.add(
         "channels last", "Transpose", [node.inputs[0]], perm=[0, *range(2, rank + 2), 1]
     )
-    rows = nodes.constant("rows", [samples, prod(sizes), channels])
-    rows = nodes.add("by position", "Reshape", [last, rows])
+    shape = nodes.constant("rows", [samples, prod(sizes), channels])
+    table = nodes.add("by position", "Reshape", [last, shape])
     total = ""
     for k, (index, weight) in enumerate(zip(indices, weights, strict=True)):
-        term = nodes.add(f"tap{k}", "GatherND", [rows, index], batch_dims=1)
+        term = nodes.add(f"tap{k}", "GatherND", [table, index], batch_dims=1)
         term = nodes.add(f"term{k}", "Mul", [term, weight]) if weight else term
         total = nodes.add(f"sum{k}", "Add", [total, term]) if total else term
     total = nodes.add("channels first", "Transpose", [total], perm=[0, 2, 1])
