@@ -274,10 +274,16 @@ def bundle(
     sets = sets_of(program) if length is None else ()
     directory = as_path("bundle: directory", directory, "a directory")
     manifest = write_bundle(
-        program, directory, name=name, target=target, size=size, cc=cc, sets=sets,
+        program,
+        directory,
+        name=name,
+        target=target,
+        size=size,
+        cc=cc,
+        sets=sets,
         digest=lengths_digest if sets else state_digest,
         accuracy=bool(Loss.of_json(program.recipe["loss"]).accuracy) and not program.summed,
-    )  # fmt: skip
+    )
     if data is not None:
         write = write_samples_by_length if sets else write_samples
         write(program, data, directory / f"{name}.samples")

@@ -51,16 +51,20 @@ def traceable_functions() -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(F, "embedding_bag", bags))
-        stack.enter_context(_Rewritten({
-            F.scaled_dot_product_attention: _attention,
-            torch.cdist: distances,
-            torch.ops.aten.cdist: distances,
-            torch.ops.aten.cdist.default: distances,
-            torch.cumprod: _cumprod,
-            Tensor.cumprod: _cumprod,
-            torch.ops.aten.cumprod: _cumprod,
-            torch.ops.aten.cumprod.default: _cumprod,
-        }))  # fmt: skip
+        stack.enter_context(
+            _Rewritten(
+                {
+                    F.scaled_dot_product_attention: _attention,
+                    torch.cdist: distances,
+                    torch.ops.aten.cdist: distances,
+                    torch.ops.aten.cdist.default: distances,
+                    torch.cumprod: _cumprod,
+                    Tensor.cumprod: _cumprod,
+                    torch.ops.aten.cumprod: _cumprod,
+                    torch.ops.aten.cumprod.default: _cumprod,
+                }
+            )
+        )
         stack.enter_context(mock.patch.object(F, "adaptive_avg_pool3d", _adaptive_means))
         for name in _RECURRENT:
             layers = _by_layers(getattr(torch._VF, name))
@@ -69,9 +73,13 @@ def traceable_functions() -> Iterator[None]:
 
 
 def _attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
-    *args: Any, **kwargs: Any,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Tensor:
     """Attention of four dimensions, with a contiguous result: later export steps would assume
     another layout."""
     attend, rank = F.scaled_dot_product_attention, query.dim()
@@ -109,18 +117,32 @@ def recurrences_of_any_length() -> Iterator[None]:
 
 
 def _recurrent_result(
-    x: Tensor, state: Tensor, params: Any, biases: bool, layers: int, dropout: float, train: bool,
-    both: bool, batch_first: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    state: Tensor,
+    params: Any,
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor]:
     """Empty tensors with the shapes of (output, last state) of torch's gru."""
     width = state.shape[-1] * (2 if both else 1)
     return x.new_empty((*x.shape[:2], width)), torch.empty_like(state)
 
 
 def _lstm_result(
-    x: Tensor, states: Sequence[Tensor], params: Any, biases: bool, layers: int, dropout: float,
-    train: bool, both: bool, batch_first: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    states: Sequence[Tensor],
+    params: Any,
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Like `_recurrent_result` for lstm, which has two states; projections have shorter ones."""
     hidden, cell = states
     width = hidden.shape[-1] * (2 if both else 1)

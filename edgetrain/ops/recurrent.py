@@ -60,9 +60,21 @@ class Recurrent(Op):
         rows, width, slots = attrs["t"] * attrs["b"], GATES[self.name] * attrs["n"], gates.shape[-1]
         i = x.shape[-1]
         sizes = _gemm(
-            x, w, gates, z1=attrs["d"], m=rows, n=width, k=i, am=i, ak=1, bz1=width * i, bn=i,
-            bk=1, cz1=rows * slots, cm=slots,
-        )  # fmt: skip
+            x,
+            w,
+            gates,
+            z1=attrs["d"],
+            m=rows,
+            n=width,
+            k=i,
+            am=i,
+            ak=1,
+            bz1=width * i,
+            bn=i,
+            bk=1,
+            cz1=rows * slots,
+            cm=slots,
+        )
         projection = {"a": x.name, "b": w.name, "c": gates.name} | PLAIN | sizes
         return [Call("gemm", projection), self.call(node, graph)]
 
@@ -112,9 +124,21 @@ def _to_weight(values, attrs) -> dict[str, Any]:
     rows, width, i = attrs["t"] * attrs["b"], GATES[attrs["cell"]] * attrs["n"], x.shape[-1]
     slots = dgates.shape[-1]
     return _gemm(
-        dgates, x, out, z1=attrs["d"], m=width, n=i, k=rows, az1=rows * slots, am=1, ak=slots,
-        bn=1, bk=i, cz1=width * i, cm=i,
-    )  # fmt: skip
+        dgates,
+        x,
+        out,
+        z1=attrs["d"],
+        m=width,
+        n=i,
+        k=rows,
+        az1=rows * slots,
+        am=1,
+        ak=slots,
+        bn=1,
+        bk=i,
+        cz1=width * i,
+        cm=i,
+    )
 
 
 def _to_input(values, attrs) -> dict[str, Any]:
@@ -123,9 +147,21 @@ def _to_input(values, attrs) -> dict[str, Any]:
     rows, width, i = attrs["t"] * attrs["b"], GATES[attrs["cell"]] * attrs["n"], w.shape[-1]
     slots = dgates.shape[-1]
     return _gemm(
-        dgates, w, out, m=rows, n=i, k2=attrs["d"], k=width, am=slots, ak2=rows * slots, ak=1,
-        bn=1, bk2=width * i, bk=i, cm=i,
-    )  # fmt: skip
+        dgates,
+        w,
+        out,
+        m=rows,
+        n=i,
+        k2=attrs["d"],
+        k=width,
+        am=slots,
+        ak2=rows * slots,
+        ak=1,
+        bn=1,
+        bk2=width * i,
+        bk=i,
+        cm=i,
+    )
 
 
 _STATES = "- - r bias lens h0"

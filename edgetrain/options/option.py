@@ -35,11 +35,26 @@ class Option:
     )  # fmt: skip
 
     def __init__(
-        self, default: Any, text: str, metavar: str = "", *, group: str = "", usual: bool = False,
-        flag: str | None = "", choices: Collection[str] = (), otherwise: str = "", cli: str = "",
-        python: str = "", keyword: str = "", parse: Callable[[str], Any] | None = None,
-        new: bool = False, absent: Any = None, name: str = "", type: str = "", **bounds: float,
-    ) -> None:  # fmt: skip
+        self,
+        default: Any,
+        text: str,
+        metavar: str = "",
+        *,
+        group: str = "",
+        usual: bool = False,
+        flag: str | None = "",
+        choices: Collection[str] = (),
+        otherwise: str = "",
+        cli: str = "",
+        python: str = "",
+        keyword: str = "",
+        parse: Callable[[str], Any] | None = None,
+        new: bool = False,
+        absent: Any = None,
+        name: str = "",
+        type: str = "",
+        **bounds: float,
+    ) -> None:
         self.default, self.text, self.metavar, self.group = default, text, metavar, group
         self.usual, self.flag, self.choices, self.bounds = usual, flag, choices, bounds or _FREE
         self.otherwise, self.cli, self.python, self.keyword = otherwise, cli, python, keyword

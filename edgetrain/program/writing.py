@@ -54,9 +54,15 @@ def fields(program: Any) -> dict[str, Any]:
 
 def _set_json(found: TapeSet) -> dict[str, Any]:
     plain = (
-        "arena_nbytes", "minibatch", "microbatch", "kernels", "account", "recipe", "target_count",
+        "arena_nbytes",
+        "minibatch",
+        "microbatch",
+        "kernels",
+        "account",
+        "recipe",
+        "target_count",
         "work",
-    )  # fmt: skip
+    )
     out: dict[str, Any] = {name: getattr(found, name) for name in plain}
     out["persistent"] = [_slot_json(slot) for slot in found.persistent]
     if found.mapped:

@@ -406,12 +406,19 @@ class Learner(Uncopied):
     def _tell(self, result: StepResult) -> None:
         """Send events, call callbacks, and record skipped steps."""
         if self._emit is not self._record or self._record.wants_steps:
-            self._emit({
-                "event": "step", "step": self.steps, "total_steps": self._until or self.total_steps,
-                "loss": result.loss, "lr": result.lr, "grad_norm": result.grad_norm,
-                "loss_scale": self.session.loss_scale, "skipped": result.skipped,
-                "reason": result.reason,
-            })  # fmt: skip
+            self._emit(
+                {
+                    "event": "step",
+                    "step": self.steps,
+                    "total_steps": self._until or self.total_steps,
+                    "loss": result.loss,
+                    "lr": result.lr,
+                    "grad_norm": result.grad_norm,
+                    "loss_scale": self.session.loss_scale,
+                    "skipped": result.skipped,
+                    "reason": result.reason,
+                }
+            )
         if result.rewired:
             self._emit({"event": "rewire", "step": self.steps, **result.rewired})
         self._callbacks.end_step(self, result)
