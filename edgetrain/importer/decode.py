@@ -79,24 +79,15 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
         if n not in result.copies
     }
     return Model(
-        graph.name or path.stem,
-        tuple(renamed([*copies, *nodes], names)),
-        arrays,
-        inputs,
-        outputs,
-        opset,
-        tuple(names.get(n, n) for n in result.parameters),
-        tuple(names.get(n, n) for n in result.buffers),
-        result.aliases,
-        weightless,
-        (*result.warnings, *whole.warnings),
-        frozen_names(proto),
-        "",
+        graph.name or path.stem, tuple(renamed([*copies, *nodes], names)), arrays, inputs, outputs,
+        opset, tuple(names.get(n, n) for n in result.parameters),
+        tuple(names.get(n, n) for n in result.buffers), result.aliases,
+        weightless, (*result.warnings, *whole.warnings), frozen_names(proto), "",
         tuple(n for n in result.untrained if n in arrays and n not in classical.arrays),
         batch_known=batch_known,
         operands={n: op for n, op in result.operands.items() if n in arrays},
         floats=tuple(v.name for v in graph.output if _may_be_floats(v)),
-    )
+    )  # fmt: skip
 
 
 def _inputs(

@@ -253,11 +253,9 @@ class Trainer(Learner):
         evaluate, self._ending = self._say_data(evaluate), ""
         self._go_beside()
         with (
-            self._stop.listening(),
-            self._checkpoints.writing(),
-            self._record.kept(),
+            self._stop.listening(), self._checkpoints.writing(), self._record.kept(),
             self._kept_if_it_fails(),
-        ):
+        ):  # fmt: skip
             self._keep_program()
             self._begin("fit")
             self._callbacks.begin_fit(self, epochs, steps, evaluate)
