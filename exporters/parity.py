@@ -92,7 +92,7 @@ class ParityReport:
 
     def summary(self) -> str:
         """One line: the verdict and the first difference."""
-        count = len(self.rows)
+        count = sum(row.tolerance is not None for row in self.rows)
         if self.first is None:
             return f"parity: {count} comparisons, all within tolerance."
         bad, row = sum(not r.ok for r in self.rows), self.first

@@ -294,12 +294,12 @@ class Comparison:
         return {tag: t.detach().cpu().numpy().copy() for tag, t in result.items()}
 
     def _update_tolerance(self, name: str, tag: str) -> tuple[float | None, float]:
-        """(tolerance of an update; number below which errors of its storage are absolute).
+        """(tolerance of an update, number below which errors of its storage are absolute).
 
-        The tolerance is None if blocks are rounded together, and if the optimizer sums over all
-        sparse layers, which torch's has apart.
-        It depends on everything that the update reads and writes; a clipped update reads every
-        accumulator, through their norm.
+        The tolerance follows from the storage of everything that the update reads and writes; a
+        clipped update reads every accumulator, through their norm. It is None for blocks, whose
+        numbers are rounded together, and for sparse layers if the optimizer sums over all of them,
+        unlike torch's.
         """
         tags = ("", accumulator_name(""), *(f".{tag}" for tag in self._state))
         read = [(name, tag) for tag in tags]

@@ -19,7 +19,7 @@ def _right(tally: graphs.Tally) -> None:
 
 
 def test_random_graphs_are_right_in_every_plan() -> None:
-    _right(graphs.run(range(15), 40))
+    _right(graphs.run(range(30), 40))
 
 
 @pytest.mark.slow

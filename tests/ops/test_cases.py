@@ -132,9 +132,12 @@ def test_case_splits_its_minibatch_as_torch_does_not_or_refuses(case):
     try:
         model = built.model.without_dropout()
         compiled = et.compile(model, optimizer=et.SGD(lr=1.0), **options)
-    except et.EdgetrainError as error:
-        assert "split" in str(error) or "shape" in str(error), error
+    except et.UsageError as error:
+        assert "can't be split" in str(error), error
         return
+    except et.ModelError as error:
+        assert "shape" in str(error), error
+        pytest.skip(f"the case fixes its batch: {error}")
     trainer = et.Trainer(compiled)
     before = {name: array.copy() for name, array in trainer.parameters.items()}
     try:

@@ -141,9 +141,7 @@ def test_bundles_have_no_words_for_more_numbers_than_three():
 
 
 def test_a_factor_that_its_kernel_cannot_compute_is_refused_by_name():
-    with pytest.raises(
-        UsageError, match=r"schedule wavy: its factor uses math; expected functions"
-    ):
+    with pytest.raises(UsageError, match=r"schedule wavy: its factor uses math; expected numbers"):
 
         @dataclass(frozen=True)
         class Wavy(Schedule):

@@ -13,7 +13,7 @@ from ...units.plugin import Plugin, about, option
 
 BUNDLED = 3  # most integers, and most floats, that bundles store for a schedule
 RATES = 3  # most options of a `factor` besides integers
-_BUILTINS = ("abs", "max", "min")  # what kernels know besides words.py
+_BUILTINS = ("max", "min")  # what kernels know besides words.py
 
 
 @dataclass(frozen=True)
@@ -140,13 +140,13 @@ class Schedule(Plugin):
 
 def _check_names(name: str, factor: Any) -> None:
     """Refuse a `factor` that its kernel could not compute."""
-    from . import words
+    from .words import FUNCTIONS
 
-    known = {*_BUILTINS, *(n for n, value in vars(words).items() if callable(value))}
+    known = {*_BUILTINS, *FUNCTIONS}
     for used in factor.__code__.co_names:
         value = factor.__globals__.get(used, getattr(builtins, used, None))
         if value is not None and used not in known and not isinstance(value, int | float):
             raise UsageError(
-                f"schedule {name}: its factor uses {used}; expected functions of words.py, "
-                f"numbers, {', '.join(_BUILTINS)}. Write the formula with these."
+                f"schedule {name}: its factor uses {used}; expected numbers and "
+                f"{', '.join((*FUNCTIONS, *_BUILTINS))}. Write the formula with these."
             )

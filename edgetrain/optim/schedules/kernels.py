@@ -10,7 +10,7 @@ from ...kernels.registry import kernel
 from ...kernels.step_loop.rates import RATE, STEP, TOTAL, WARMUP
 from . import SCHEDULES
 from .base import Schedule
-from .words import At
+from .words import FUNCTIONS, At
 
 
 def _inlined(factor: Callable) -> Callable:
@@ -21,7 +21,7 @@ def _inlined(factor: Callable) -> Callable:
     from ...kernels.step_loop.rates import cospi, power
 
     assert isinstance(factor, FunctionType)
-    words = {"real": to_real, "power": power, "root": sqrt, "cospi": cospi}
+    words = dict(zip(FUNCTIONS, (to_real, power, sqrt, cospi), strict=True))
     scope = {n: words.get(n, factor.__globals__.get(n)) for n in factor.__code__.co_names}
     known = {name: value for name, value in scope.items() if value is not None}
     return inline(FunctionType(factor.__code__, known, factor.__name__))

@@ -3,6 +3,8 @@
 import math
 from typing import NamedTuple
 
+FUNCTIONS = ("real", "power", "root", "cospi")
+
 
 class At(NamedTuple):
     """The position in a run.
