@@ -31,13 +31,13 @@ def memory_nbytes(image: Image) -> int:
 
 
 _OPEN = """
-/* The same with initial values that read(user, to, offset, bytes) gives, part by part (0: it
-   worked): those of $net.weights, which are not linked where ${net}_init is not called. */
+/* The same, but reads the initial weights from $net.weights with read(user, to, offset, bytes),
+   which returns 0 for success. A program that does not call ${net}_init does not contain them. */
 typedef int ${net}_read(void *user, void *to, uint32_t offset, uint32_t bytes);
 ${net} *${net}_open(void *memory, size_t bytes, ${net}_read *read, void *user);"""
 
 
-_BROKEN = "       {}_BROKEN = -7,    /* weights have moved by a step that failed: load a state */\n"
+_BROKEN = "       {}_BROKEN = -7,    /* a failed step changed weights: load a state */\n"
 
 
 def _goes_back(program: Program) -> bool:
@@ -158,14 +158,12 @@ def _lengths(name: str, image: Image) -> str:
         for one in known["sets"]
     ]
     columns = [f"x[{k}]" for k in range(len(image.program.inputs["micro"]))]
-    said = (
-        f"Of each its length, samples of one update, then values of a sample: {', '.join(columns)}"
-    )
+    said = f"For each: length, samples per update, then values of a sample: {', '.join(columns)}"
     what = f"lengths of {_comment(known['dimension'])}; the sizes above are those of the longest"
     table = ", ".join(f"{{{', '.join(map(str, row))}}}" for row in rows)
     return (
         f"#define {name.upper()}_LENGTHS {len(rows)} /* {what} */\n"
-        f"{_wrapped(f'{said}, its target, its output.')}\n"
+        f"{_wrapped(f'{said}, target, output.')}\n"
         f"#define {name.upper()}_SIZES {{ {table} }}\n"
     )
 
@@ -173,7 +171,7 @@ def _lengths(name: str, image: Image) -> str:
 def _frozen(name: str, image: Image) -> str:
     if not image.program.mapped:
         return ""
-    what = f"bytes of frozen weights: constants of lib{name}.a, none of them in RAM"
+    what = f"bytes of frozen weights: constants in lib{name}.a, not in RAM"
     return f"#define {name.upper()}_FROZEN {mapped_nbytes(image)} /* {what} */\n"
 
 
@@ -181,7 +179,7 @@ def _output(name: str, program: Program) -> str:
     if program.unpredicted:
         return _wrapped(f"There is no {name}_{_comment(program.unpredicted, 300)}")
     count = elements(program, program.outputs["eval"][0])
-    what = "the best classes, the best first" if program.sliced else "what the model gives"
+    what = "the best classes, the best first" if program.sliced else "the model's output"
     what += _layout(program.outputs["eval"][0])
     return f"#define {name.upper()}_OUTPUT {count} /* values of a sample's output: {what} */"
 

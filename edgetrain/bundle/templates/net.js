@@ -254,7 +254,7 @@ class Net {
   }
 
 /* begin places */
-  /** Whether the first input's values are bytes (`small`), or of the network's type. */
+  /** Set the type of the first input's values: bytes (`small`), or the network's type. */
   #input(small) {
     if (!small && NET.inputs[0].type !== "f32") return;
     const [factor, shift] = this.#scale ?? [1, 0], view = this.#view(), at = this.#scratch + 240;
