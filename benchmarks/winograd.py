@@ -20,10 +20,10 @@ from edgetrain.ops.conv import pays_winograd
 
 SHAPES = [
     (n, c, h, c)
-    for c in (16, 24, 32, 64, 128, 256)
+    for c in (16, 24, 32, 64, 128, 256, 512)
     for h in (4, 7, 8, 14, 16, 28, 32)
     for n in (1, 4, 10)
-    if c * h <= 2048 and n * h * h * c <= 2**19
+    if c * h <= 4096 and n * h * h * c <= 2**19
 ]
 NAMES = {"conv": "winograd", "conv_dx": "winograd_dx", "conv_dw": "winograd_dw"}
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)

@@ -15,7 +15,7 @@ Sizes = Mapping[str, int]
 # Enough tiles to amortise the transformed weights, and a workspace no larger than the memory the
 # layer takes anyway. Networks with fewer channels gain too, but mostly train in less memory than
 # the workspace takes.
-LEAST_CHANNELS, LEAST_TILES, MOST_SCRATCH = 32, 8, 2**20
+LEAST_CHANNELS, LEAST_TILES, MOST_SCRATCH = 32, 4, 2**20
 
 
 def _tiles(sizes: Sizes) -> int:

@@ -9,6 +9,7 @@ import edgetrain as et
 from edgetrain.api import make_options
 from edgetrain.compiler import Options, compile_model
 from edgetrain.errors import BudgetError
+from edgetrain.kernels.registry import variants
 from edgetrain.ops.model import Model
 from edgetrain.ops.registry import op
 from edgetrain.screen.tables import departures
@@ -98,8 +99,8 @@ def test_rows_count_what_they_store_beside_the_scratch() -> None:
         ({"k": 33}, False),  # 33 of 48 lanes are used
         ({"n": 1}, False),  # scratch outweighs small maps
         ({"n": 1, "c": 64, "k": 64, "oh": 16, "ow": 16}, True),  # but not larger weights
-        ({"n": 7, "c": 256, "k": 256, "oh": 4, "ow": 4}, False),  # too few tiles
-        ({"n": 8, "c": 256, "k": 256, "oh": 4, "ow": 4}, True),
+        ({"n": 3, "c": 256, "k": 256, "oh": 4, "ow": 4}, False),  # too few tiles
+        ({"n": 4, "c": 256, "k": 256, "oh": 4, "ow": 4}, True),
         ({"h": 2, "wd": 2, "oh": 2, "ow": 2, "n": 1000}, False),  # quarter tiles
         ({"kh": 5}, False),
         ({"sh": 2}, False),
@@ -115,13 +116,19 @@ def test_the_rule_looks_at_shapes(change, expected) -> None:
         assert pays_winograd({**sizes, **change}, {**GEOMETRY, **change}, name) is expected
 
 
-def test_products_of_very_many_channels_are_direct_where_scratch_grows_with_them() -> None:
+def test_the_scratch_does_not_grow_with_the_channels() -> None:
     from edgetrain.ops.conv import pays_winograd
 
-    sizes = {"n": 8, "c": 512, "h": 8, "wd": 8, "k": 512, "kh": 3, "kw": 3, "oh": 8, "ow": 8}
-    taken = [pays_winograd(sizes, GEOMETRY, name) for name in ("winograd", "winograd_dx")]
-    assert taken == [False, False]
-    assert pays_winograd(sizes, GEOMETRY, "winograd_dw")  # split along both sides
+    sizes = {"n": 8, "c": 64, "h": 8, "wd": 8, "k": 64, "kh": 3, "kw": 3, "oh": 8, "ow": 8}
+    for name in ("winograd", "winograd_dx", "winograd_dw"):
+        spec = variants(name)[0].spec
+        zeros = dict.fromkeys((o.name for o in spec.operands), 0)
+        scratch = [
+            spec.scratch_nbytes(zeros | GEOMETRY | sizes | {"c": count, "k": count}, 1, 1)
+            for count in (128, 512, 4096)
+        ]
+        assert scratch[0] == scratch[1] == scratch[2] < 512_000
+        assert pays_winograd(sizes | {"c": 4096, "k": 4096}, GEOMETRY, name)
 
 
 def test_evaluation_computes_with_the_sums_of_training() -> None:

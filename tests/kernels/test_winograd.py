@@ -34,11 +34,12 @@ CASES = [
     _conv(1, 5, 9, 4, 130, 2, 0, extra_h=1, extra_w=1),
     _conv(1, 140, 5, 5, 33),
     _conv(11, 2, 3, 3, 2, 0, 0),
+    _conv(9, 130, 9, 7, 90),  # three pieces of channels, several groups of panels
 ]
 
 
 def forward(
-    p: Conv, storage: str, kind: str, variant: str, kernel="winograd", threads=(1, 3), w=None
+    p: Conv, storage: str, kind: str, variant: str, kernel="winograd", threads=(1, 3, 8), w=None
 ):
     """Return (y, y in float64)."""
     rng = np.random.default_rng(7)
@@ -62,7 +63,7 @@ def forward(
 
 
 def back(
-    p: Conv, storage: str, acc: int, variant: str, kernel="winograd_dx", threads=(1, 3), w=None
+    p: Conv, storage: str, acc: int, variant: str, kernel="winograd_dx", threads=(1, 3, 8), w=None
 ):
     """Return (dx, dx in float64)."""
     rng = np.random.default_rng(8)

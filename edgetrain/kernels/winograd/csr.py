@@ -11,9 +11,10 @@ from ..registry import kernel
 from .layout import product_layout
 from .product import WINDOW, backward, forward
 
-# expanded weights: a chunk of input channels, or a row's channels in a block
-FORWARD = product_layout("c", "k", "oh", "ow", "576 * min(chunk, c)")
-BACKWARD = product_layout("k", "c", "h", "wd", "576 * 2")
+# Expanded weights: a chunk of input channels, or a row's channels in a block. Expanding takes long,
+# so more channels are read at once, and more panels follow.
+FORWARD = product_layout("c", "k", "oh", "ow", "576 * min(chunk, c)", 256, 4)
+BACKWARD = product_layout("k", "c", "h", "wd", "576 * 2", 256, 4)
 
 
 def _rows_of(W):

@@ -23,7 +23,7 @@ def _gradient(S, G, rows: int, vectors: int):
     from ..language.prim import FP32, div, mod, u32
     from ..language.rng import stream
     from ..language.square import transpose16
-    from ..language.tile import ADD, Rows
+    from ..language.tile import ADD, SET, Rows
     from ..language.vector import WIDTH, loads, stores
     from . import panels as tiles
     from .layout import POINTS
@@ -71,19 +71,19 @@ def _gradient(S, G, rows: int, vectors: int):
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
             output, first = div(u, across) * block, mod(u, across) * lanes
             outs, channels = min(block, args.k - output), min(lanes, args.c - first)
-            tiles.clear_rows(sums, room.nothing, 0, block)
             for q in range(tiles.panels_of(at, args.n)):
                 panel = tiles.panel_at(q, at, args.n)
                 read_x(values, room, x, panel, first, channels, args.ph, args.pw, prologue)
                 read_dy(slopes, room, dy, panel, output, outs, 0, 0, AS_IT_IS)
+                how = SET if q == 0 else ADD
                 for point in range(POINTS):
                     left = Rows(slopes.at + point * slopes.plane, 4, 4 * slopes.lanes)
                     right = Rows(values.at + point * values.plane, 64, 4 * values.lanes)
                     result = Rows(sums.at + point * sums.plane, 4 * sums.lanes, 0)
                     count = panel.strips * panel.columns
-                    height = tiles.ceil_div(outs, 8) * 8
+                    height = tiles.ceil_div(outs, tiles.LOW) * tiles.LOW
                     width = tiles.ceil_div(channels, WIDTH) * WIDTH
-                    multiply(left, right, result, height, width, count, ADD)
+                    multiply(left, right, result, height, width, count, how)
             finish(
                 args.dwt, sums, at.lines, at.turned, output, outs, first, channels, args.c, numbers
             )

@@ -32,23 +32,37 @@ def _panel(height: str, width: str) -> dict[str, str]:
 _PIXELS = "64 * ((4 * strips + 2) * (4 * columns + 2) + 32)"
 
 
-def product_layout(read: str, made: str, height: str, width: str, taps: str = "64 * 176") -> Layout:
+def product_layout(
+    read: str,
+    made: str,
+    height: str,
+    width: str,
+    taps: str = "64 * 176",
+    most: int = 64,
+    held: int = 2,
+) -> Layout:
     """Layout of a convolution and of its input gradient.
 
     Args:
       read, made: channels of the map that is read, and of the map that is computed.
       height, width: of the map that is computed.
       taps: bytes of weights before they are transformed to points.
+      most: channels that are read at once. If there are more, the sums of some panels are kept
+        while the weights of the next channels are transformed, so the scratch stops growing.
+      held: the most panels whose sums are kept.
     """
     sizes = {
         "lined": f"({read} + 15) // 16 * 16",
-        # channels computed at once: their weights are 300 KB, up to 128 channels of input
-        "block": f"min(({made} + 15) // 16 * 16, 16 + 16 * (lined <= 64))",
+        "pieces": f"(lined + {most - 1}) // {most}",
+        "piece": "(lined // 16 + pieces - 1) // pieces * 16",
+        "block": f"min(({made} + 15) // 16 * 16, 16 + 16 * (piece <= 64))",  # channels computed
     } | _panel(height, width)
+    panels = "parts * ((n * high + strips - 1) // strips)"
+    sizes["held"] = f"min({held}, {panels}) if pieces > 1 else 1"
     parts = {
-        "weights": _planes(read, "block"),
-        "values": _planes("tiles", "lined"),
-        "sums": _planes("tiles", "block"),
+        "weights": _planes("piece", "block"),
+        "values": _planes("tiles", "piece"),
+        "sums": _planes("held * tiles", "block"),
         "turned": _PIXELS,
         "padded": f"max({_PIXELS}, {taps})",
         "square": "64 * 16",

@@ -11,6 +11,7 @@ from ..language.vector import WIDTH, stores, vsplat
 from .layout import APART, POINTS
 from .lines import pads
 
+LOW = 4  # rows of the smallest register tile
 _vst = stores(FP32)
 
 
@@ -52,6 +53,12 @@ def ceil_div(a, b):
 def lanes_at(at, rows, lanes):
     """The planes of a buffer."""
     return Lanes(at, 4 * rows * lanes + APART, lanes)
+
+
+@inline
+def lanes_after(planes, rows):
+    """The planes from a row on."""
+    return Lanes(planes.at + 4 * rows * planes.lanes, planes.plane, planes.lanes)
 
 
 @inline
@@ -125,11 +132,16 @@ def clear_rows(to, nothing, first, last):
 
 @functools.cache
 def tall_products(rows: int, vectors: int):
-    """Inline (a, b, c, height, lanes, count, how): c (+)= a x b for `height` rows, a multiple of
-    `rows`, and `lanes` lanes, a multiple of 16; see `micro_kernel`."""
+    """Inline (a, b, c, height, lanes, count, how): c (+)= a x b for `height` rows, a multiple of 4,
+    and `lanes` lanes, a multiple of 16; see `micro_kernel`.
+
+    Args:
+      rows, vectors: of a register tile, for the target's registers; `rows` is 4 or 8.
+    """
     from ..language.tile import Rows
 
     wide, single = micro_kernel(rows, vectors), micro_kernel(rows, 1)
+    low_wide, low = micro_kernel(LOW, vectors), micro_kernel(LOW, 1)
 
     @inline
     def products(a, b, c, height, lanes, count, how):
@@ -137,15 +149,20 @@ def tall_products(rows: int, vectors: int):
         while v < lanes:
             step = vectors if lanes - v >= WIDTH * vectors else 1
             right = Rows(b.at + 4 * v, b.own, b.k)
-            for r in range(0, height, rows):
-                left, sums = (
-                    Rows(a.at + r * a.own, a.own, a.k),
-                    Rows(c.at + r * c.own + 4 * v, c.own, 0),
-                )
-                if step == vectors:
+            r = 0
+            while r < height:
+                left = Rows(a.at + r * a.own, a.own, a.k)
+                sums = Rows(c.at + r * c.own + 4 * v, c.own, 0)
+                if height - r < rows:
+                    if step == vectors:
+                        low_wide(left, right, sums, count, how)
+                    else:
+                        low(left, right, sums, count, how)
+                elif step == vectors:
                     wide(left, right, sums, count, how)
                 else:
                     single(left, right, sums, count, how)
+                r += rows
             v += WIDTH * step
 
     return products

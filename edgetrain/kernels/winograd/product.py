@@ -1,10 +1,11 @@
 """A 3 x 3 convolution and its input gradient by F(4 x 4, 3 x 3).
 
-A thread takes blocks of output channels and panels of tiles. A block's weights are transformed to
-points once; then each panel's inputs are, 36 small matrix products follow, and their sums are
-transformed back to pixels. A sum goes up the channels by fma, so bits depend on the shape alone:
-neither on lanes and threads nor on neighbouring channels. In the input gradient, weights are
-flipped and their input and output channels are swapped.
+A thread takes blocks of output channels and groups of panels of tiles. For each piece of the input
+channels, a block's weights are transformed to points, and for each panel its inputs; 36 small
+matrix products follow. In the end, sums are transformed back to pixels. If there is one piece, a
+block's weights are transformed once. A sum goes up the channels by fma, so bits depend on the shape
+alone: neither on lanes, threads and pieces nor on neighbouring channels. In the input gradient,
+weights are flipped and their input and output channels are swapped.
 
 Errors against float64 are at most eight times those of the direct kernels: 1e-6 of the largest
 output instead of 2e-7. A pixel that is not finite reaches the outputs that see it, and may reach
@@ -29,7 +30,7 @@ def product(S, weigh, rows: int, vectors: int):
     """
     from ..language.inlining import inline
     from ..language.prim import div, mod
-    from ..language.tile import SET, Rows
+    from ..language.tile import GO_ON, SET, Rows
     from ..language.vector import WIDTH
     from . import panels as tiles
     from .layout import POINTS
@@ -66,30 +67,54 @@ def product(S, weigh, rows: int, vectors: int):
                 strip += count
 
     @inline
+    def waits(units, nthreads):
+        return units < 4 * nthreads and mod(units, nthreads) != 0
+
+    @inline
+    def cut(at, channels, panels, nthreads):
+        """(output channels, panels) of a unit of work; fewer if threads would wait."""
+        block, group = at.block, at.held
+        if waits(tiles.ceil_div(channels, block) * tiles.ceil_div(panels, group), nthreads):
+            group = 1
+        if waits(tiles.ceil_div(channels, block) * tiles.ceil_div(panels, group), nthreads):
+            block = WIDTH
+        return block, group
+
+    @inline
     def run(thread, nthreads, at, n, source, target, w, k, c, ph, pw, prologue, bias, acc):
         room = tiles.Room(at.turned, at.padded, at.square, div(thread, nthreads))
-        weights = tiles.lanes_at(at.weights, source.channels, at.block)
-        values = tiles.lanes_at(at.values, at.tiles, at.lined)
-        sums = tiles.lanes_at(at.sums, at.tiles, at.block)
-        each, known = tiles.panels_of(at, n), -1
-        units = tiles.ceil_div(target.channels, at.block) * each
+        weights = tiles.lanes_at(at.weights, at.piece, at.block)
+        values = tiles.lanes_at(at.values, at.tiles, at.piece)
+        sums = tiles.lanes_at(at.sums, at.held * at.tiles, at.block)
+        panels, known = tiles.panels_of(at, n), -1
+        block, group = cut(at, target.channels, panels, nthreads)
+        each = tiles.ceil_div(panels, group)
+        units = tiles.ceil_div(target.channels, block) * each
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
-            first = div(u, each) * at.block
-            made = min(at.block, tiles.ceil_div(target.channels - first, WIDTH) * WIDTH)
-            if first != known:
-                known = first
-                weigh(weights, room, w, first, made, k, c)
-            panel = tiles.panel_at(mod(u, each), at, n)
-            read(values, room, source, panel, 0, source.channels, ph, pw, prologue)
-            count = panel.strips * panel.columns
-            height = tiles.ceil_div(count, 8) * 8
-            tiles.clear_rows(values, room.nothing, count, height)
-            for p in range(POINTS):
-                left = Rows(values.at + p * values.plane, 4 * values.lanes, 4)
-                right = Rows(weights.at + p * weights.plane, 64, 4 * weights.lanes)
-                result = Rows(sums.at + p * sums.plane, 4 * sums.lanes, 0)
-                multiply(left, right, result, height, made, source.channels, SET)
-            store(target, sums, room, panel, first, made, bias, acc)
+            first, start = div(u, each) * block, mod(u, each) * group
+            made = min(block, tiles.ceil_div(target.channels - first, WIDTH) * WIDTH)
+            end = min(start + group, panels)
+            for begin in range(0, source.channels, at.piece):
+                channels = min(at.piece, source.channels - begin)
+                if first != known or at.pieces > 1:
+                    known = first
+                    weigh(weights, room, w, first, made, begin, channels, k, c)
+                for q in range(start, end):
+                    panel = tiles.panel_at(q, at, n)
+                    read(values, room, source, panel, begin, channels, ph, pw, prologue)
+                    count = panel.strips * panel.columns
+                    height = tiles.ceil_div(count, tiles.LOW) * tiles.LOW
+                    tiles.clear_rows(values, room.nothing, count, height)
+                    held = tiles.lanes_after(sums, (q - start) * at.tiles)
+                    how = SET if begin == 0 else GO_ON
+                    for p in range(POINTS):
+                        left = Rows(values.at + p * values.plane, 4 * values.lanes, 4)
+                        right = Rows(weights.at + p * weights.plane, 64, 4 * weights.lanes)
+                        result = Rows(held.at + p * held.plane, 4 * held.lanes, 0)
+                        multiply(left, right, result, height, made, channels, how)
+            for q in range(start, end):
+                held = tiles.lanes_after(sums, (q - start) * at.tiles)
+                store(target, held, room, tiles.panel_at(q, at, n), first, made, bias, acc)
 
     return run
 

@@ -9,11 +9,12 @@ from ..conv.csr import lower_bounds
 from ..conv.records import PoolRows
 from ..language.inlining import inline
 from ..language.prim import FP32, Storage, div, ld_i32, to_float
-from ..language.vector import WIDTH, stores, vsplat
+from ..language.vector import WIDTH, prefetch, stores, vsplat
 from .lines import turns
 from .transforms import of_weights
 
 _TAPS = 9
+_AHEAD = 4  # rows to prefetch ahead
 _vst, _stf = stores(FP32), FP32.st
 
 
@@ -22,12 +23,12 @@ def of_dense(W: Storage):
     turn = turns(W)
 
     @inline
-    def points(to, room, w, first, made, k, c):
+    def points(to, room, w, first, made, begin, channels, k, c):
         size, taps = k * c * _TAPS, room.padded
         for o in range(0, made, WIDTH):
-            for i in range(0, c, WIDTH):
-                lines, count = min(WIDTH, k - first - o), min(WIDTH, c - i)
-                at = ((first + o) * c + i) * _TAPS
+            for i in range(0, channels, WIDTH):
+                lines, count = min(WIDTH, k - first - o), min(WIDTH, channels - i)
+                at = ((first + o) * c + begin + i) * _TAPS
                 turn(taps, room.square, room.nothing, w, size, at, 9 * c, lines, 9 * count)
                 for j in range(count):
                     place = to.at + 4 * ((i + j) * to.lanes + o)
@@ -38,15 +39,18 @@ def of_dense(W: Storage):
 
 def of_dense_flipped(W: Storage):
     """From a dense w [k, c, 3, 3], for the input gradient."""
-    turn = turns(W)
+    turn, nbytes = turns(W), W.nbytes
 
     @inline
-    def points(to, room, w, first, made, k, c):
+    def points(to, room, w, first, made, begin, channels, k, c):
         size, taps = k * c * _TAPS, room.padded
         for o in range(0, made, WIDTH):
             lines = min(WIDTH, c - first - o)
-            for i in range(k):
-                at = (i * c + first + o) * _TAPS
+            for i in range(channels):
+                at = ((begin + i) * c + first + o) * _TAPS
+                ahead = w + nbytes * (at + _AHEAD * _TAPS * c)
+                for line in range(0, nbytes * _TAPS * WIDTH, 64):  # hardware stops at a page's end
+                    prefetch(ahead + line)
                 turn(taps, room.square, room.nothing, w, size, at, 9, lines, 9)
                 place = to.at + 4 * (i * to.lanes + o)
                 of_weights(taps + 512, -192, -64, place, 6 * to.plane, to.plane)
@@ -67,11 +71,11 @@ def of_rows(W: Storage, INDEX: Storage):
     ldw, ldc = W.ld, INDEX.ld
 
     @inline
-    def points(to, room, w: PoolRows, first, made, k, c):
-        taps = room.padded
+    def points(to, room, w: PoolRows, first, made, begin, channels, k, c):
+        taps, end = room.padded, begin + channels
         for o in range(0, made, WIDTH):
             lines = min(WIDTH, k - first - o)
-            for q in range(w.chunks):
+            for q in range(div(begin, w.chunk), div(end - 1, w.chunk) + 1):
                 channel, at = q * w.chunk, (first + o) * w.chunks + q
                 count = min(w.chunk, c - channel)
                 _clear(taps, _TAPS * count, room.nothing)
@@ -79,8 +83,8 @@ def of_rows(W: Storage, INDEX: Storage):
                     for e in range(ld_i32(w.pointers, at), ld_i32(w.pointers, at + 1)):
                         _stf(taps, WIDTH * ldc(w.columns, e) + line, ldw(w.w, e))
                     at += w.chunks
-                for j in range(count):
-                    place = to.at + 4 * ((channel + j) * to.lanes + o)
+                for j in range(max(begin - channel, 0), min(count, end - channel)):
+                    place = to.at + 4 * ((channel - begin + j) * to.lanes + o)
                     of_weights(taps + 576 * j, 192, 64, place, 6 * to.plane, to.plane)
 
     return points
@@ -109,11 +113,11 @@ def of_rows_flipped(W: Storage, INDEX: Storage):
                 e += 1
 
     @inline
-    def points(to, room, w: PoolRows, first, made, k, c):
+    def points(to, room, w: PoolRows, first, made, begin, channels, k, c):
         taps, end = room.padded, min(first + made, c)
-        for i in range(k):
+        for i in range(channels):
             _clear(taps, div(_TAPS * made, WIDTH), room.nothing)
-            expand(taps, w, i, first, end)
+            expand(taps, w, begin + i, first, end)
             for o in range(0, made, WIDTH):
                 place = to.at + 4 * (i * to.lanes + o)
                 source = taps + 4 * _TAPS * o + 512
