@@ -420,6 +420,8 @@ def test_slips_of_what_is_made_are_one_line(path: Path, slip: str) -> None:
 # Arguments of `edgetrain`, with MODEL for the model, and what the error line contains.
 TYPED = {
     "train MODEL --data d:x --epochs 1 --batch-size 8": "Did you mean --minibatch",
+    "compile MODEL -o m.edge --epochs 1": "Commands that take --epochs: .*train",
+    "plan MODEL --lr-schedule=cosine": "Commands that take --lr-schedule: train. ",
     "train MODEL --data npz:no.npz --epochs 1": "No such file",
     "train MODEL --data no.npz --epochs 1": "Did you mean npz:no.npz",
     "train MODEL --data digits --epochs 1": "the model expects",

@@ -35,7 +35,7 @@ def parse(argv: Sequence[str]) -> Namespace | int:
             parser, commands = _parser_for(asked)
             parser.known = [*commands]
             if asked in commands:
-                parser.known = [flag for a in commands[asked]._actions for flag in a.option_strings]
+                parser.known, parser.takers = _flags(commands[asked]), _takers
             return _completed(parser.parse_args(argv, Namespace()), argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else USAGE
@@ -50,6 +50,16 @@ def _parser_for(asked: str) -> Any:
     else:
         from .device_commands import parser_for
     return parser_for(asked)
+
+
+def _flags(command: Any) -> list[str]:
+    """The options of a command's parser."""
+    return [flag for action in command._actions for flag in action.option_strings]
+
+
+def _takers(flag: str) -> list[str]:
+    """The commands that take an option."""
+    return [name for name in _parser_for("")[1] if flag in _flags(_parser_for(name)[1][name])]
 
 
 def _completed(arguments: Namespace, argv: Sequence[str]) -> Namespace:

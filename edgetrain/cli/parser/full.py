@@ -1,7 +1,7 @@
 """The argparse parser: one-line errors, and all options of all plug-ins."""
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
 from ... import __version__
@@ -27,6 +27,7 @@ class Parser(argparse.ArgumentParser):
 
     lean = False
     known: Collection[str] = ()  # candidates to suggest for an unknown word
+    takers: Callable[[str], Sequence[str]] | None = None  # names of commands that take an option
     command = ""  # "" for the root parser
 
     def __init__(self, **options: Any) -> None:
@@ -41,9 +42,15 @@ class Parser(argparse.ArgumentParser):
         return f"usage: {usage(self)}\n" if self.command else super().format_usage()
 
     def error(self, message: str) -> NoReturn:
-        known = _choices(message) or self.known
-        hint = "".join(did_you_mean(word, known) for word in _unknown(message)[:1])
+        hint = "".join(self._hint(word, message) for word in _unknown(message)[:1])
         self.exit(USAGE, f"{self.prog}: error: {message}.{hint} See '{self.prog} --help'.\n")
+
+    def _hint(self, word: str, message: str) -> str:
+        word = word.partition("=")[0]
+        others = self.takers(word) if self.takers and word.startswith("--") else ()
+        if others:
+            return f" Commands that take {word}: {', '.join(others)}."
+        return did_you_mean(word, _choices(message) or self.known)
 
 
 def _unknown(message: str) -> list[str]:
