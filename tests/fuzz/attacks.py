@@ -1,10 +1,10 @@
-"""Every attack on files, whole, and what came of it.
+"""Run all attacks on files and report the results.
 
     python -m tests.fuzz.attacks [--mutants 20000] [--seed 0] [--out docs/attacks.md]
 
-Programs with words, slots or bytes changed; every number of every kernel at every extreme, operands
-between pages that may not be touched; tapes changed inside their bounds, against the proof of what
-they mean.
+The attacks: Programs with changed words, slots or bytes; kernels with extreme integers and floats,
+their operands between guard pages; tapes with changes inside their bounds, which the checker must
+refuse unless they are harmless.
 """
 
 import argparse
@@ -21,10 +21,10 @@ from . import kernels, programs
 
 HEAD = "attack", "nets", "tried", "refused", "too large", "ran", "wrong", "seconds"
 TOLD = """\
-"Refused": one line before anything ran. "Too large": accepted, and more than is run here; an arena
-bounds those. "Ran": to its end, in a process of its own for the first two. "Wrong": it ended by a
-signal, raised, hung or wrote beside what it declares; of tapes, it ran to other numbers than the
-tape that was changed."""
+Tried: files or calls with something changed. Refused: a one-line error before anything ran. Too
+large: valid, but bigger than this test runs. Ran: to the end; changed Programs and kernels run in
+their own process. Wrong: a crash, an exception, a hang or a write outside the declared memory; for
+tapes, results that differ from the original tape's."""
 
 
 @dataclass
@@ -48,21 +48,21 @@ class Attack:
 
 def attacks(mutants: int, seed: int) -> Iterator[Attack]:
     """Run every attack; yield the results of each."""
-    start, found = time.monotonic(), Attack("Programs changed")
+    start, found = time.monotonic(), Attack("changed Programs")
     for _, one in programs.fuzz(mutants, seed):
         found.nets, found.tried = found.nets + 1, found.tried + one.tried
         found.refused, found.ran = found.refused + one.refused, found.ran + one.ran
         found.faults += (*one.faults,)
     found.seconds = time.monotonic() - start
     yield found
-    start, found = time.monotonic(), Attack("integers and floats of kernels at extremes")
+    start, found = time.monotonic(), Attack("kernels with extreme numbers")
     for _, calls in kernels.extremes(seed):
         found.nets, found.tried = found.nets + 1, found.tried + calls.tried
         found.refused, found.ran = found.refused + calls.refused, found.ran + calls.ran
         found.large, found.faults = found.large + calls.large, (*found.faults, *calls.faults)
     found.seconds = time.monotonic() - start
     yield found
-    start, found = time.monotonic(), Attack("tapes changed inside their bounds")
+    start, found = time.monotonic(), Attack("tapes changed within bounds")
     for _, tally in tapes.attack(mutants, seed):
         found.nets, found.tried = found.nets + 1, found.tried + tally.tried - tally.outside
         found.refused, found.ran = found.refused + tally.refused, found.ran + tally.ran
@@ -88,7 +88,8 @@ def main() -> int:
     if args.out:
         text = [
             "# Attacks on files", "",
-            "Written by `python -m tests.fuzz.attacks --out docs/attacks.md`.", TOLD, "",
+            "Can a damaged or malicious file crash a device or train wrong numbers?",
+            "`python -m tests.fuzz.attacks --out docs/attacks.md` made this table.", "", TOLD, "",
             *lines, "", *(f"- {one}" for one in faults), f"Seed {args.seed}.",
             marks.now(("kernels", "runtime")).line(),
         ]  # fmt: skip

@@ -90,7 +90,8 @@ def _faults(
 ) -> tuple[list, bool]:
     """Return what went wrong with one hostile file, and whether it was used."""
     (folder / "data").mkdir(parents=True)
-    spec, options, name = _written(folder / "data", seed, kind)
+    # in a child, so that this process stays small and forks fast
+    spec, options, name = run(lambda: _written(folder / "data", seed, kind)).value
     found, ends = [], run(lambda: _use(spec))
     found.append(fault(ends, grown_nbytes=GROWN_NBYTES))
     found += ["more than one line: " + end for end in ends.value or () if "\n" in end]
