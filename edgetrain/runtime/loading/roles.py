@@ -88,14 +88,13 @@ class Slots:
         slots = {slot.name: slot for slot in program.lasting}
         special = dict.fromkeys(pattern_names(sparse_layers(program)), "index")
         special |= {"ctl": "control"}
+        usual = [role for role in _ROLES if role not in ("index", "control")]
         if len(slots) != len(program.lasting):
             raise ProgramError(f"{self._label}: two slots have one name. Compile the model again.")
         for name, slot in slots.items():
-            own = special.get(name)
-            if slot.role not in _ROLES or (own or slot.role) != slot.role:
-                raise self._fault(slot, f"its role is {slot.role!r}, not {own or _ROLES!r}")
-            if own is None and slot.role in ("index", "control"):
-                raise self._fault(slot, f"unexpected role {slot.role!r}")
+            allowed = (special[name],) if name in special else usual
+            if slot.role not in allowed:
+                raise self._fault(slot, f"its role is {slot.role!r}, not {' or '.join(allowed)}")
             if slot.role == "accumulator":
                 self._check_gradient(
                     slot, {**{s.name: s for s in program.inputs["micro"]}, **slots}
