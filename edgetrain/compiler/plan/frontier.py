@@ -31,6 +31,7 @@ from .effort import levels_to
 MIN_BATCH_NORM_BATCH = 8
 LOOSE = 0.005  # of the arena: a plan placed this far above its bound is worth another schedule
 CROWDING = (16.0, 24.0, 8.0)  # powers for shortening the lifetimes in its schedule, tried in order
+AGAIN = 4  # first, its own schedule is placed with this many times the work
 TRIES = 2  # other schedules placed instead of it
 
 _Costed = TypeVar("_Costed", Draft, Plan)
@@ -136,13 +137,15 @@ def _allowed(draft: Draft, options: Options) -> bool:
 def replan_loose(plan: Plan, search: Search, options: Options, times: int) -> list[Plan]:
     """Plans to replace one whose schedule has no tight placement; empty if it has one.
 
-    First the same schedule with shortened lifetimes. If that does not help, bisection over
-    schedules with a peak between the plan's peak and its arena size: if one of them can be placed
-    tightly, it takes less memory than the plan, and also costs less.
+    First the same schedule, placed with more work, then with shortened lifetimes. If that does not
+    help, bisection over schedules with a peak between the plan's peak and its arena size: if one of
+    them can be placed tightly, it takes less memory than the plan, and also costs less.
     """
     if _tight(plan):
         return []
-    result: list[Plan] = []
+    result = [make_draft(plan.candidate, plan.schedule).placed(AGAIN * times)]
+    if _tight(result[-1]):
+        return result
     for seed, crowding in enumerate(CROWDING, 1):
         schedule = remat.shorten_lifetimes(
             plan.candidate.train.problem, plan.schedule, crowding, seed, plan.candidate.replay
