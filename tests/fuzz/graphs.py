@@ -8,6 +8,7 @@ is wrong or crashes is made smaller while it still fails, and the command that m
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import math
@@ -331,6 +332,12 @@ class Tally:
     failures: list[Verdict] = field(default_factory=list)
     seconds: float = 0.0
 
+    def add(self, found: Verdict) -> None:
+        """Count a verdict."""
+        self.outcomes[found.outcome] += 1
+        if found.reason and found.outcome in (PASSED, REFUSED):
+            self.reasons[found.reason] += 1
+
     def to_json(self) -> dict[str, Any]:
         return {
             "run": sum(self.outcomes.values()),
@@ -350,18 +357,19 @@ def run(
     only: Sequence[int] | None = None,
     splits: int = len(SPLITS),
 ) -> Tally:
-    """Judge graphs until there are no more or `seconds` of CPU time are over; shrink failures."""
+    """Judge graphs until there are no more, `seconds` of CPU time are over or Ctrl-C is pressed;
+    shrink failures."""
     tally, begun = Tally(), time.process_time()
-    for seed in seeds:
-        if time.process_time() - begun > seconds:
-            break
-        found = judge(seed, only, splits=splits)
-        tally.outcomes[found.outcome] += 1
-        if found.reason and found.outcome in (PASSED, REFUSED):
-            tally.reasons[found.reason] += 1
-        if found.outcome in (WRONG, CRASHED):
-            print(f"{found.outcome}: {found.command}: {found.detail}", file=sys.stderr, flush=True)
-            tally.failures.append(shrunk(found) if only is None else found)
+    with contextlib.suppress(KeyboardInterrupt):
+        for seed in seeds:
+            if time.process_time() - begun > seconds:
+                break
+            found = judge(seed, only, splits=splits)
+            tally.add(found)
+            if found.outcome in (WRONG, CRASHED):
+                told = f"{found.outcome}: {found.command}: {found.detail}"
+                print(told, file=sys.stderr, flush=True)
+                tally.failures.append(shrunk(found) if only is None else found)
     tally.seconds = time.process_time() - begun
     return tally
 
