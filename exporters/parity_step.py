@@ -268,6 +268,9 @@ class Comparison:
             gradient = expected.gradients[name].astype(np.float32)
             tensor.grad = exact.tensor(gradient)
             slots.write(name, gradient / np.float32(factor), accumulator_name(""))
+        accumulators = [slots.read(name, accumulator_name("")) for name in trained]
+        # the engine skips a step with gradients beyond the format's range
+        skipped = not all(np.isfinite(array).all() for array in accumulators)
         session.executor.run("update")
         most = session.program.recipe["max_grad_norm"]
         if most:
@@ -280,6 +283,7 @@ class Comparison:
                 # If a sum cancels, rounding errors are relative to its terms.
                 terms = (array, before[name].get(tag, array))
                 tolerance, least = self._update_tolerance(name, tag)
+                tolerance = None if skipped else tolerance
                 least = max(least * array.size**0.5, 1e-12)
                 error /= max(*(float(np.linalg.norm(term)) for term in terms), least)
                 yield Row(step, "state" if tag else "parameter", name + tag, error, tolerance)
