@@ -1,4 +1,6 @@
-"""Gradients beyond the range of fp16: the engine skips the step, so no update is judged."""
+"""With gradients beyond the range of fp16, a step changes nothing, and parity expects that."""
+
+import math
 
 import pytest
 import torch
@@ -17,12 +19,13 @@ class _Steep(nn.Module):
         return self.linear(x) * 3000.0
 
 
-@pytest.mark.parametrize(("precision", "judged"), [("fp32", True), ("fp16", False)])
-def test_no_update_is_judged_if_a_gradient_overflows(tmp_path, precision, judged) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_an_update_is_skipped_if_a_gradient_overflows(tmp_path, precision) -> None:
     torch.manual_seed(0)
     path = tmp_path / "steep.onnx"
     export_torch(_Steep(), (torch.randn(2, 4),), path)
-    report = parity(path, steps=1, minibatch=4, loss="mse", precision=precision)
+    report = parity(path, steps=2, minibatch=4, loss="mse", precision=precision)
+    gradients = [row.error for row in report.rows if row.kind == "gradient"]
     updates = [row for row in report.rows if row.kind == "parameter"]
-    assert updates
-    assert all((row.tolerance is not None) is judged for row in updates)
+    assert updates and all(row.error <= row.tolerance for row in updates)
+    assert all(map(math.isfinite, gradients)) is (precision == "fp32")

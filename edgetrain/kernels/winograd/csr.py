@@ -11,10 +11,11 @@ from ..registry import kernel
 from .layout import product_layout
 from .product import WINDOW, backward, forward
 
-# Expanded weights: a chunk of input channels, or a row's channels in a block. Expanding takes long,
-# so more channels are read at once, and more panels follow.
-FORWARD = product_layout("c", "k", "oh", "ow", "576 * min(chunk, c)", 256, 4)
-BACKWARD = product_layout("k", "c", "h", "wd", "576 * 2", 256, 4)
+# Expanding weights takes long, so a piece has more channels, and more panels use it.
+_LARGE = {"most": 256, "held": 4}
+# `taps`: a chunk of input channels, or a row's channels in a block
+FORWARD = product_layout("c", "k", "oh", "ow", "576 * min(chunk, c)", **_LARGE)
+BACKWARD = product_layout("k", "c", "h", "wd", "576 * 2", **_LARGE)
 
 
 def _rows_of(W):

@@ -21,28 +21,19 @@ FORWARD = product_layout("c", "k", "oh", "ow")
 BACKWARD = product_layout("k", "c", "h", "wd")
 
 
-def product(S, weigh, rows: int, vectors: int):
-    """Inline function for a convolution and for its input gradient.
-
-    Args:
-      weigh: inline function (to, room, w, first, made, k, c) that computes the points of a block's
-        weights, whatever their source (winograd/weights.py).
-    """
+def _storing(S):
+    """Inline function that transforms a panel's sums to pixels and stores them."""
     from ..language.inlining import inline
     from ..language.prim import div, mod
-    from ..language.tile import GO_ON, SET, Rows
     from ..language.vector import WIDTH
-    from . import panels as tiles
-    from .layout import POINTS
     from .lines import unturns
-    from .transforms import of_inputs, to_outputs
+    from .transforms import to_outputs
 
-    read, unturn = tiles.reader(S, of_inputs, 2), unturns(S)
-    multiply = tiles.tall_products(rows, vectors)
+    unturn = unturns(S)
 
     @inline
     def store(target, sums, room, panel, first, made, bias, acc):
-        """Store the sums of a panel as pixels, in channels from `first` on."""
+        """Store them in channels from `first` on."""
         end = panel.strip + panel.strips
         columns = min(4 * panel.columns, target.width - 4 * panel.column)
         for o in range(0, made, WIDTH):
@@ -66,19 +57,51 @@ def product(S, weigh, rows: int, vectors: int):
                 place += 4 * count * panel.columns * sums.lanes
                 strip += count
 
+    return store
+
+
+def _cutting():
+    """Inline function that chooses how output channels and panels are divided among threads."""
+    from ..language.inlining import inline
+    from ..language.prim import mod
+    from ..language.vector import WIDTH
+    from .panels import ceil_div
+
     @inline
     def waits(units, nthreads):
+        """Whether threads would wait for the last of so few units."""
         return units < 4 * nthreads and mod(units, nthreads) != 0
 
     @inline
     def cut(at, channels, panels, nthreads):
-        """(output channels, panels) of a unit of work; fewer if threads would wait."""
+        """(output channels, panels) of a unit of work."""
         block, group = at.block, at.held
-        if waits(tiles.ceil_div(channels, block) * tiles.ceil_div(panels, group), nthreads):
+        if waits(ceil_div(channels, block) * ceil_div(panels, group), nthreads):
             group = 1
-        if waits(tiles.ceil_div(channels, block) * tiles.ceil_div(panels, group), nthreads):
+        if waits(ceil_div(channels, block) * ceil_div(panels, group), nthreads):
             block = WIDTH
         return block, group
+
+    return cut
+
+
+def product(S, weigh, rows: int, vectors: int):
+    """Inline function for a convolution and for its input gradient.
+
+    Args:
+      weigh: inline function that computes the points of a block's weights for a piece of the input
+        channels, whatever their source (winograd/weights.py).
+    """
+    from ..language.inlining import inline
+    from ..language.prim import div, mod
+    from ..language.tile import GO_ON, SET, Rows
+    from ..language.vector import WIDTH
+    from . import panels as tiles
+    from .layout import POINTS
+    from .transforms import of_inputs
+
+    read, store, cut = tiles.reader(S, of_inputs, 2), _storing(S), _cutting()
+    multiply = tiles.tall_products(rows, vectors)
 
     @inline
     def run(thread, nthreads, at, n, source, target, w, k, c, ph, pw, prologue, bias, acc):

@@ -1,8 +1,9 @@
 """Transforms a block's weights to points, from a dense weight or one in compressed rows.
 
-Each function returns an inline function (to, room, w, first, made, k, c): to[p][i][o] becomes point
-p of the weights between input channel i and output channel first + o, o < made. In the input
-gradient, weights are flipped, and input and output channels are swapped.
+Each function returns an inline function (to, room, w, first, made, begin, channels, k, c):
+to[p][i][o] becomes point p of the weights between input channel begin + i, i < channels, and output
+channel first + o, o < made. In the input gradient, weights are flipped, and input and output
+channels are swapped.
 """
 
 from ..conv.csr import lower_bounds
@@ -67,7 +68,8 @@ def _clear(taps, count, nothing):
 
 
 def of_rows(W: Storage, INDEX: Storage):
-    """From a layer in compressed rows: a chunk of input channels is expanded at a time."""
+    """From a layer in compressed rows: a chunk of input channels is expanded at a time, whole even
+    if a piece of the channels begins or ends inside it."""
     ldw, ldc = W.ld, INDEX.ld
 
     @inline
