@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_conv_transpose
 
 
 class GlobalMaxPool(OpRun):
@@ -42,10 +43,25 @@ class BatchNormalization(OpRun):
         return ((scale * (x - mean) / np.sqrt(variance + epsilon) + shift).astype(x.dtype),)
 
 
+class ConvTranspose(op_conv_transpose.ConvTranspose):
+    """Divides weights by input channels and biases by output channels; onnx's version of groups
+    takes wrong weights, and each group gets the first biases."""
+
+    op_domain = ""
+
+    def _run(self, *inputs: Any, **attrs: Any) -> tuple[np.ndarray]:
+        group = attrs.pop("group", None) or 1
+        x, w, bias = (*inputs, None)[:3]
+        biases = [None] * group if bias is None else np.split(bias, group)
+        parts = zip(np.split(x, group, 1), np.split(w, group), biases, strict=True)
+        results = [super(ConvTranspose, self)._run(*part, group=1, **attrs)[0] for part in parts]
+        return (np.concatenate(results, 1),)
+
+
 def run(proto: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """Outputs of a model whose norms are in inference mode; overflow warnings are silenced."""
     opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
-    put_right: list[type[OpRun]] = [GlobalMaxPool, LpNormalization]
+    put_right: list[type[OpRun]] = [GlobalMaxPool, LpNormalization, ConvTranspose]
     if opset < 14:
         put_right.append(BatchNormalization)
     with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -305,6 +305,19 @@ def test_norms_of_onnx_reference_are_of_magnitudes(p, tmp_path):
     np.testing.assert_allclose(onnx_reference.run(onnx.load(path), x)[0], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("inputs", [["x", "w"], ["x", "w", "b"]])
+def test_groups_of_onnx_references_transposed_convolutions_have_their_own_weights(inputs, tmp_path):
+    nodes = [node("ConvTranspose", inputs, ["y"], group=3, strides=[2, 1], pads=[0, 1, 1, 0])]
+    arrays = {"w": _draw(6, 2, 3, 2), "b": _draw(6)}
+    arrays = {name: arrays[name] for name in inputs[1:]}
+    shapes = ("x", _FLOAT, [2, 6, 4, 5]), ("y", _FLOAT, [2, 6, 8, 5])
+    path = _save(tmp_path / "net.onnx", nodes, arrays, [shapes[0]], [shapes[1]])
+    x = {"x": _draw(2, 6, 4, 5)}
+    (expected,) = ort.InferenceSession(str(path)).run(None, x)
+    (found,) = onnx_reference.run(onnx.load(path), x)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_forward_says_what_is_not_compared(tmp_path, monkeypatch):
     """An output of random numbers; a file that neither runtime accepts; no file."""
     nodes = [node("RandomNormalLike", ["x"], ["r"]), node("MatMul", ["r", "w"], ["z"])]
