@@ -71,6 +71,13 @@ class ParityReport:
         return all(row.ok for row in self.rows)
 
     @property
+    def overflows(self) -> list[int]:
+        """Steps whose gradients are beyond the range of their storage, in torch too; in training,
+        such a step changes nothing."""
+        lost = (row for row in self.rows if row.kind == "gradient" and row.tolerance is None)
+        return list(dict.fromkeys(row.step for row in lost))
+
+    @property
     def first(self) -> Row | None:
         """The first comparison that fails."""
         return next((row for row in self.rows if not row.ok), None)
@@ -94,7 +101,10 @@ class ParityReport:
         """One line: the verdict and the first difference."""
         count = sum(row.tolerance is not None for row in self.rows)
         if self.first is None:
-            return f"parity: {count} comparisons, all within tolerance."
+            lost = f"; gradients overflow in {len(self.overflows)} of {self.facts['steps']} steps"
+            return (
+                f"parity: {count} comparisons, all within tolerance{lost * bool(self.overflows)}."
+            )
         bad, row = sum(not r.ok for r in self.rows), self.first
         where = f" at step {row.step}" if row.step else f" to {self.facts['forward_reference']}"
         return (
@@ -144,8 +154,9 @@ def parity(
       reference: torch's type: fp64 (exact reference) or fp32.
       steps: number of updates, each on new random inputs, or on `inputs` and `target` if given.
       precision: storage of the engine's values, and of its weights unless `model_memory` is set.
-        With fp16, gradients are compared with torch's after rounding every value to fp16; updates
-        of fp16 weights are shown, not judged. `saved` in 8-bit blocks has such blocks' tolerance.
+        With fp16, torch's values are rounded to fp16 too, and an overflow halves the loss scale as
+        in training. Updates of weights in blocks are shown, not judged. `saved` in 8-bit blocks has
+        such blocks' tolerance.
       inputs, target: in the file's layout; inputs without dimensions are numbers.
       optimizer: default: SGD with momentum and weight decay.
       minibatch, microbatch: number of random samples, and how many the engine takes at a time

@@ -1,7 +1,7 @@
 """One step of parity: sets the engine to the reference's state, runs both, compares all tensors."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,7 @@ class Comparison:
         self._storage = Storage(PRECISIONS[values], FP32 if weights.block > 1 else weights)
         tolerances = zip(*(format.tolerances for format in self._storage), strict=True)
         self._loss_tolerance, self._tolerance = map(max, tolerances)
+        self._loss_scale = scale_of(self._storage.values)
         if recipe.get("saved"):
             self._tolerance = max(self._tolerance, MEMORIES[recipe["saved"]].tolerances[1])
         self._near_zero = NEAR_ZERO_ROUNDED if recipe.get("saved") else NEAR_ZERO
@@ -98,26 +99,36 @@ class Comparison:
         """Set the engine to the reference's state, run both, compare, then update the reference.
 
         If the engine stores values more coarsely than fp32, it is judged against torch with values
-        rounded the same way.
+        rounded the same way. As in training, an overflow halves the loss scale.
         """
         self._round_and_load(step)
         session = self._session
         self._exact.moment = session.program.recipe["seed"], session.step
         state = self._arrays()
         value = run_minibatch(session, inputs, target)  # first: it reports wrong inputs by name
+        while self._loss_scale > 1 and not self._is_finite():
+            self._loss_scale /= 2
+            session.executor.run("update")  # clears the gradients
+            self._round_and_load(step)
+            value = run_minibatch(session, inputs, target)
         expected = self._masked(self._exact.step(inputs, target, self._loss))
         own = self._distances(self._own_result(value, expected), expected)
         torchs = self._distances(self._single(state, inputs, target), expected)
-        rows = list(self._rows(step, own, torchs))
+        overflows = not self._is_finite() and _are_finite(expected.gradients.values())
+        rows = list(self._rows(step, own, torchs, overflows))
         judged = [row for row in rows if row.tolerance is not None]
         if not all(row.ok and row.error <= self._tolerance for row in judged):
             for count, run in enumerate(self._perturbed(state, inputs, target), 1):
                 others = self._distances(run, expected)
                 torchs = {key: max(torchs[key], others[key]) for key in torchs}
-                rows = list(self._rows(step, own, torchs))
+                rows = list(self._rows(step, own, torchs, overflows))
                 if count >= _PERTURBED_RUNS and all(row.ok for row in rows):
                     break
         return [*rows, *self._update(step, expected)]
+
+    def _is_finite(self) -> bool:
+        """Whether the engine's gradients are; otherwise an update changes nothing."""
+        return _are_finite(self._slots.read(name, accumulator_name("")) for name in self._order)
 
     def _own_result(self, loss: float, expected: StepResult) -> StepResult:
         """The session's results after a minibatch."""
@@ -147,9 +158,10 @@ class Comparison:
             found["gradient", name] = float(np.linalg.norm(apart)) / scale
         return found
 
-    def _rows(self, step: int, own: Distances, torchs: Distances) -> Iterator[Row]:
+    def _rows(self, step: int, own: Distances, torchs: Distances, overflows: bool) -> Iterator[Row]:
         """Rows with tolerances. Comparisons and rounding to integers cause jumps, so a tolerance is
-        at least the error of torch with the same storage."""
+        at least the error of torch with the same storage. If gradients overflow, those that do in
+        torch too are not judged."""
         for (kind, name), error in own.items():
             most = TORCH_ERROR_FACTOR * torchs[kind, name]
             least = self._loss_tolerance if kind == "loss" else STATISTICS_TOLERANCE
@@ -157,6 +169,8 @@ class Comparison:
                 stored = self._slots.stored(name, accumulator_name("")).tolerances[1]
                 least = max(self._tolerance, stored)
             is_judged = kind != "statistic" or self._storage == (FP32, FP32)
+            if overflows and kind == "gradient":
+                is_judged = math.isfinite(torchs[kind, name])
             tolerance = max(least, most) if is_judged else None
             yield Row(step, kind, name, error, tolerance, torchs[kind, name])
 
@@ -183,6 +197,7 @@ class Comparison:
             **choice,
         )
         single.factor, single.moment = exact.factor, exact.moment
+        single.loss_scale = self._loss_scale
         return self._masked(single.step(inputs, target, self._loss))
 
     def _masked(self, result: StepResult) -> StepResult:
@@ -245,7 +260,7 @@ class Comparison:
         session.ints[control.TARGETS] = session.ints[control.CORRECT] = 0
         session.reals[control.LOSS_SUM] = session.reals[control.WEIGHT] = 0.0
         session.reals[control.LR] = self._optimizer.lr
-        session.reals[control.LOSS_SCALE] = scale_of(self._storage.values)
+        session.reals[control.LOSS_SCALE] = self._loss_scale
         for word, beta in zip((control.BIAS1, control.BIAS2), self._optimizer.betas, strict=True):
             session.reals[word] = 1.0 - beta ** (step - 1)
 
@@ -268,9 +283,7 @@ class Comparison:
             gradient = expected.gradients[name].astype(np.float32)
             tensor.grad = exact.tensor(gradient)
             slots.write(name, gradient / np.float32(factor), accumulator_name(""))
-        accumulators = [slots.read(name, accumulator_name("")) for name in trained]
-        # with a gradient beyond the format's range, the engine must change nothing
-        overflows = not all(np.isfinite(array).all() for array in accumulators)
+        overflows = not self._is_finite()
         session.executor.run("update")
         most = session.program.recipe["max_grad_norm"]
         if most:
@@ -319,6 +332,10 @@ class Comparison:
         relative = max(format.spacing[0] for format in stored)
         own, smallest = self._slots.stored(name, tag).spacing
         return ROUNDINGS * relative, smallest / own / self._slots.scale(name, tag)
+
+
+def _are_finite(arrays: Iterable[np.ndarray]) -> bool:
+    return all(np.isfinite(array).all() for array in arrays)
 
 
 def _grouped(

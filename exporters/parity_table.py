@@ -27,6 +27,13 @@ def print_report(report: Any, console: Any, limit: int) -> None:
         console.print(f"forward: edgetrain in fp32 against {used}", highlight=False)
     for note in facts.get("forward_notes", ()):
         console.print(f"note: {note}", highlight=False, markup=False)
+    if report.overflows:
+        console.print(
+            f"note: in {len(report.overflows)} of {facts['steps']} steps, gradients are beyond the "
+            f"range of {facts['precision']}, in torch with this storage too. In training, such a "
+            "step changes nothing. Scale the loss or the output down, or use bf16 or fp32.",
+            highlight=False,
+        )
     table = Table("kind", Column("tensor", overflow="fold"), "step", *_NUMBERS, "")
     for kind in dict.fromkeys(row.kind for row in report.rows):
         rows = [row for row in report.rows if row.kind == kind]
