@@ -81,10 +81,12 @@ def lines(folder: Path = DEFAULT, seconds: float = SECONDS) -> Iterator[str]:
     """The three tables, line by line."""
     peers = json.loads((folder / "peers.json").read_text())
     tables = (
-        (("graph", "least peak", "theirs", "extra there", "theirs", "peak at +.02", "theirs",
-          "peak at +.2", "theirs", "s"), graph_rows(folder, peers, seconds)),
+        (("graph", "least peak", "theirs", "extra work at their peak", "theirs",
+          "peak at .02 extra work", "theirs", "peak at .2 extra work", "theirs", "s"),
+         graph_rows(folder, peers, seconds)),
         (("chain", "bytes", "slowdown", "theirs", "s"), chain_rows(folder, peers)),
-        (("arena", "height", "capacity", "lower bound", "greedy", "exact, CPU s", "s"),
+        (("arena", "our height", "capacity", "lower bound", "greedy", "their exact solver, CPU s",
+          "s"),
          arena_rows(folder, peers, seconds)),
     )  # fmt: skip
     for number, (head, rows) in enumerate(tables):

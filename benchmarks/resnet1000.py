@@ -55,7 +55,7 @@ def lines(batch: int = 32, steps: bool = True) -> Iterator[str]:
     options = make_options(minibatch=batch, microbatch=batch, optimizer=SGD(0.01))
     yield from HEAD
     for most, plan in zip((0.0, *MOST), plans(model, options, *MOST), strict=True):
-        name = f"at most {most:g} of a forward again" if most else "all kept"
+        name = f"at most {most:g} extra forward passes" if most else "all kept"
         yield (
             f"| {name} | {plan.arena_nbytes:,} | {beside_weights(plan):,.1f} | "
             f"{plan.extra_forward:.2f} | {ran(model, options, plan, steps and most == MOST[-1])} |"

@@ -64,20 +64,21 @@ def test_training_evaluating_and_exporting_need_no_host(digits_edge: Path, tmp_p
     assert (tmp_path / "0.onnx").read_bytes() == (tmp_path / f"{len(HOST)}.onnx").read_bytes()
 
 
+_OTHER_WHEEL = r"not part of edgetrain-runtime\. Install edgetrain instead: .*edgetrain-\*\.whl"
 MISSING = [
-    ({"onnx"}, ("plan", "m.onnx"), "onnx", "onnx"),
-    ({"edgetrain.importer"}, ("plan", "m.onnx"), "edgetrain.importer, .*", "edgetrain"),
-    ({"edgetrain.ops"}, ("ops",), "edgetrain.ops, .*", "edgetrain"),
-    ({"torch"}, ("parity", "m.onnx"), "torch", r"'edgetrain\[torch\]'"),
+    ({"onnx"}, ("plan", "m.onnx"), "onnx is needed .* pip install onnx"),
+    ({"edgetrain.importer"}, ("plan", "m.onnx"), rf"edgetrain.importer: {_OTHER_WHEEL}"),
+    ({"edgetrain.ops"}, ("ops",), rf"edgetrain.ops: {_OTHER_WHEEL}"),
+    ({"torch"}, ("parity", "m.onnx"), r"torch is needed .* pip install 'edgetrain\[torch\]'"),
 ]
 
 
-@pytest.mark.parametrize("blocked, argv, what, pip", MISSING, ids=lambda value: str(value)[:20])
-def test_a_missing_package_is_named_with_what_brings_it(blocked, argv, what, pip) -> None:
+@pytest.mark.parametrize("blocked, argv, said", MISSING, ids=lambda value: str(value)[:20])
+def test_a_missing_package_is_named_with_what_brings_it(blocked, argv, said) -> None:
     done = without(blocked, *argv)
     assert done.returncode == 2 and "bug" not in done.stderr
     assert done.stderr.count("\n") == 1
-    assert re.search(rf"{what} is needed .* pip install {pip}$", done.stderr.strip())
+    assert re.search(rf"{said}$", done.stderr.strip())
 
 
 def test_a_missing_package_is_named_in_python_too() -> None:

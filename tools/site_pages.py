@@ -35,8 +35,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "Change the option that the message names. `edgetrain COMMAND --help-all` lists all.",
     ),
     "NotInstalledError": (
-        "torch is needed but not installed. Run: pip install 'edgetrain[torch]'",
-        "Run the command in the message.",
+        "kernel sgd.plain: no library of kernels is installed for this processor, and it cannot "
+        "be compiled here. Run: ...",
+        "Compiled kernels are missing, and this machine cannot compile them. Run the command in "
+        "the message.",
     ),
     "BudgetError": (
         "training needs 144448 bytes (141.1 KiB), budget 65536 (64.0 KiB); peak at step 36 "
@@ -56,8 +58,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "shows what is in the file.",
     ),
     "UnsupportedOpError": (
-        "node 'block3/Gelu_7': ONNX Gelu (opset 20): not supported. 'edgetrain ops' lists "
-        "supported ops.",
+        "node 'boxes/NonMaxSuppression_7': ONNX NonMaxSuppression (opset 11): not supported. "
+        "'edgetrain ops' lists supported ops.",
         "Replace these ops with ones from the [op table](ops.md), or cut that part off the model. "
         "In Python: `error.ops`.",
     ),
@@ -69,8 +71,9 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "CheckpointError": (
         "runs/a: found 900 steps; the run was started for 660, and its cosine schedule depends on "
         "them.",
-        "Resume with the options of the run; `edgetrain inspect FILE.ckpt` shows them. If a "
-        "checkpoint is damaged, edgetrain uses the one before.",
+        "Resume with the options of the run: `edgetrain inspect DIR/program.edge` shows how its "
+        "Program was compiled, `edgetrain inspect FILE.ckpt --json` its schedule and number of "
+        "steps. If a checkpoint is damaged, edgetrain uses the one before.",
     ),
     "ProgramError": (
         "model.edge: truncated: 500 bytes; expected 21487. Use another copy.",

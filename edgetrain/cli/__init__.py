@@ -1,7 +1,7 @@
-"""The command line: parse, call, print. The README lists commands and exit statuses.
+"""The command line: parse, call, print. docs/commands.md lists commands and exit statuses.
 
 parser/arguments.py has the parser, parser/choices.py turns command-line options into compiler
-options. Each command is a module in commands/, imported when the command is run.
+options. commands/ has their functions; a module is imported when its command is run.
 """
 
 import contextlib

@@ -14,7 +14,7 @@ from edgetrain.units.options import check_needs
 from edgetrain.units.public import public
 
 from .files.reading import unreadable
-from .kinds import KINDS
+from .kinds import KINDS, forms
 from .source import Options, Source
 from .sources.arrays import SPLITS, Splits, array_splits
 
@@ -125,8 +125,8 @@ def _splits_of_text(spec: str, options: Options) -> Splits:
     name, _, where = spec.partition(":")
     if name not in OPENERS:
         raise UsageError(
-            f"data {spec[:80]!r}: unknown kind of data; expected {', '.join(OPENERS)}, "
-            f"followed by a colon and a path, such as 'npz:train.npz'.{_guess(spec)}"
+            f"data {spec[:80]!r}: unknown kind of data; expected {forms()}, such as "
+            f"'npz:train.npz'.{_guess(spec)}"
         )
     if not where and KINDS[name].path:
         raise UsageError(f"data {spec!r}: expected a path, such as '{name}:PATH'.")

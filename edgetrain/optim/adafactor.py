@@ -34,6 +34,7 @@ class Adafactor(Optimizer):
     eps1: float = option(EPS, "floor of sqrt(second moment)", "E", least=SMALLEST)
     eps2: float = option(1e-3, "floor of the weight RMS that scales steps", "E", least=0)
     clip: float = option(1.0, "clip a step to this root mean square", "D", least=1)
+    weight_decay: float = option(0.0, "decoupled", "W", least=0)
 
     @property
     def fusable(self) -> bool:

@@ -83,4 +83,4 @@ class AdamW(Adam):
     name: ClassVar[str] = "adamw"
     decoupled: ClassVar[int] = 1
 
-    weight_decay: float = option(0.01, "decoupled weight decay", "W", least=0)
+    weight_decay: float = option(0.01, "decoupled", "W", least=0)

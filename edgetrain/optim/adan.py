@@ -38,7 +38,7 @@ class Adan(Optimizer):
     beta2: float = option(0.92, "decay of the mean gradient difference", "B", least=0, below=1)
     beta3: float = option(0.99, "decay of the second moment", "B", least=0, below=1)
     eps: float = option(1e-8, "added to the denominator", "E", least=SMALLEST)
-    weight_decay: float = option(0.0, "decoupled weight decay", "W", least=0)
+    weight_decay: float = option(0.0, "decoupled", "W", least=0)
 
     @property
     def adaptive(self) -> bool:

@@ -49,7 +49,7 @@ class Optimizer(Plugin):
     arithmetic: ClassVar[Any]  # () -> Arithmetic
 
     lr: float = option(0.1, "learning rate", "R", least=0)
-    weight_decay: float = option(0.0, "L2 penalty; decoupled for AdamW and Lion", "W", least=0)
+    weight_decay: float = option(0.0, "L2", "W", least=0)
 
     @property
     def betas(self) -> tuple[float, float]:

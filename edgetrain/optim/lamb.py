@@ -36,7 +36,7 @@ class Lamb(Optimizer):
     beta1: float = option(0.9, "decay of the first moment", "B", least=0, below=1)
     beta2: float = option(0.999, "decay of the second moment", "B", least=0, below=1)
     eps: float = option(1e-6, "added to the denominator", "E", least=SMALLEST)
-    weight_decay: float = option(0.01, "decoupled weight decay", "W", least=0)
+    weight_decay: float = option(0.01, "decoupled", "W", least=0)
 
     @property
     def adaptive(self) -> bool:

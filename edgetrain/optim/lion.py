@@ -27,6 +27,7 @@ class Lion(Optimizer):
     lr: float = option(1e-4, "learning rate", "R", least=0)
     beta1: float = option(0.9, "weight of momentum in the step direction", "B", least=0, below=1)
     beta2: float = option(0.99, "decay of the momentum", "B", least=0, below=1)
+    weight_decay: float = option(0.0, "decoupled", "W", least=0)
 
     @property
     def rates(self) -> Mapping[str, float]:

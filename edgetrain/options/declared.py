@@ -56,7 +56,7 @@ class Declared:
     """The fields of `Options`."""
 
     loss: Loss = option(
-        "cross_entropy", "what training minimizes: {}", "NAME", group=MODEL, keyword="str | Loss",
+        "cross_entropy", "loss to minimise: {}", "NAME", group=MODEL, keyword="str | Loss",
         cli="a name, or one for each output, such as box=huber*0.5",
         python="a name, or an object such as et.Loss('cross_entropy', label_smoothing=0.1)",
     )
@@ -133,15 +133,16 @@ class Declared:
         flag="input", cli="sr=16000", python="{'sr': 16000}", new=True,
     )
     train: tuple[str, ...] = option(
-        (), "train only these, such as {}", "PATTERN", group=MODEL, usual=True, cli="'head.*'",
-        python="['head.*']", keyword="Sequence[str]",
+        (), "parameters to train, such as {}", "PATTERN", group=MODEL, usual=True,
+        cli="'head.*'", python="['head.*']", keyword="Sequence[str]",
     )
     freeze: tuple[str, ...] = option(
-        (), "do not train these parameters, such as {}", "PATTERN", group=MODEL, cli="'body.*'",
+        (), "parameters to leave untrained, such as {}", "PATTERN", group=MODEL, cli="'body.*'",
         python="['body.*']", keyword="Sequence[str]",
     )
     freeze_bn: bool | None = option(
-        None, "freeze the running statistics of all batch-norms, or of none", group=MODEL,
+        None, "freeze the running statistics of all batch-norms ({}: of none)", group=MODEL,
+        cli="--no-freeze-bn", python="False",
         otherwise="of those whose parameters are frozen, or that have none and frozen layers "
         "before them",
     )
@@ -176,7 +177,7 @@ class Declared:
         None, "output the loss is computed from", "NAME", group=MODEL, otherwise="the first",
     )
     allow: tuple[str, ...] = option(
-        (), "allow a memory saving that adds in another order, so results round differently",
+        (), "allow a memory saving that may add in another order, so results may round differently",
         "NAME", choices=ALLOWED, group=MEMORY, python="['slices']", keyword="Sequence[str]",
         new=True,
     )
@@ -218,7 +219,7 @@ class Declared:
         otherwise="fused if the target has it", new=True, absent=targets.FUSED,
     )
     losses: Any = option(
-        (), "losses by output, whose weighted sum is minimized, such as {}", flag=None, group=MODEL,
+        (), "losses by output, whose weighted sum is minimised, such as {}", flag=None, group=MODEL,
         python="{'class': 'cross_entropy', 'box': 'huber'}", keyword="Mapping[str, Any]", new=True,
     )
     lengths: Any = option(

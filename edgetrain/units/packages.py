@@ -4,14 +4,18 @@ import importlib.util
 
 from ..errors import UsageError
 
+# For a command or module that edgetrain-runtime lacks; the two must not be installed together.
+INSTEAD = (
+    "Install edgetrain instead: pip uninstall edgetrain-runtime, then pip install edgetrain-*.whl"
+)
+
 # Module -> pip name of the package that provides it.
 _BRINGS = {
     "onnx": "onnx", "google": "onnx", "ml_dtypes": "onnx", "onnx_ir": "edgetrain[torch]",
     "onnxscript": "edgetrain[torch]", "torch": "edgetrain[torch]", "numba": "numba",
     "llvmlite": "llvmlite", "scipy": "scipy", "rich": "rich", "matplotlib": "edgetrain[plot]",
     "PIL": "edgetrain[pictures]", "flwr": "edgetrain[flower]", "pandas": "edgetrain[pandas]",
-    "IPython": "ipython",
-    "edgetrain": "edgetrain",
+    "IPython": "ipython", "edgetrain": "edgetrain",
 }  # fmt: skip
 
 
@@ -32,6 +36,6 @@ def explained(error: ModuleNotFoundError) -> UsageError:
         raise error
     what = module.partition(".")[0]
     if what == "edgetrain":
-        what = f"{module}, which is not part of edgetrain-runtime,"
+        return UsageError(f"{module}: not part of edgetrain-runtime. {INSTEAD}")
     quoted = f"'{brings}'" if "[" in brings else brings
     return UsageError(f"{what} is needed but not installed. Run: pip install {quoted}")

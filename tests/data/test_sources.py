@@ -279,7 +279,7 @@ def test_csv_tells_a_header_from_numbers(tmp_path, first, n):
     ("spec", "error", "match"),
     [
         ("nothing", UsageError, "data 'nothing': "),
-        ("nothing:here", UsageError, "expected digits, mnist"),
+        ("nothing:here", UsageError, "expected digits, npz:FILE"),
         ("npz", UsageError, "expected a path"),
         ("digits:here", UsageError, "takes no path"),
         ("mnist:/no/such/place", DataError, "no such directory"),

@@ -1,1 +1,1 @@
-"""One module per command: it calls the API with the options and prints the results."""
+"""Functions of the commands: each calls the API with the options and prints the results."""

@@ -19,7 +19,7 @@ def warm(arguments: Namespace) -> int:
       NotInstalledError: kernels are missing, and this device has no compiler.
     """
     if (arguments.model is None) == (not arguments.all):
-        raise UsageError("warm: expected MODEL (.onnx or .edge) or --all, not both.")
+        raise UsageError("expected either MODEL (.onnx or .edge) or --all.")
     facts = _installed(arguments) if sources.made() is not None else _compiled(arguments)
     if arguments.json:
         print(to_json(facts))
@@ -38,7 +38,7 @@ def _installed(arguments: Namespace) -> dict[str, Any]:
     result = library.installed()
     if result is None or not result.same:
         raise NotInstalledError(
-            "warm: no kernel library of this version is installed for this processor. "
+            "no kernel library of this version is installed for this processor. "
             f"Run: {library.how_to_install()}"
         )
     count = result.index["kernels"] if arguments.all else _warm_model(arguments)
@@ -50,7 +50,7 @@ def _compiled(arguments: Namespace) -> dict[str, Any]:
     from ...kernels.linking import choices
 
     if disk.directory() is None:
-        raise UsageError("warm: no cache folder for kernels. Set EDGETRAIN_CACHE to a folder.")
+        raise UsageError("no cache folder for kernels. Set EDGETRAIN_CACHE to a folder.")
     planner = _warm_planner()
     if arguments.all:
         kernels = list(choices.every())

@@ -33,10 +33,14 @@ def parse(argv: Sequence[str]) -> Namespace | int:
         asked = next((word for word in argv if not word.startswith("-")), "")
         with plain_words():
             parser, commands = _parser_for(asked)
-            parser.known = [*commands]
+            parser.known, owner = [*commands], parser
             if asked in commands:
-                parser.known, parser.takers = _flags(commands[asked]), _takers
-            return _completed(parser.parse_args(argv, Namespace()), argv)
+                owner = commands[asked]
+                owner.known, owner.takers = _flags(owner), _takers
+            result, unknown = parser.parse_known_args(argv, Namespace())
+            if unknown:
+                owner.error(f"unrecognized arguments: {' '.join(unknown)}")
+            return _completed(result, argv)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else USAGE
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...data.kinds import forms
+from ...units.packages import INSTEAD
 from .data_options import add_meaning, add_target_input
 from .plan_options import add_plan_options
 from .run_commands import Unasked, common, trained, training
@@ -17,7 +18,6 @@ AT_HOME = (
     "inspect", "completion", "ops", "warm",
 )  # fmt: skip
 _MISSING = "not part of edgetrain-runtime"
-_HOW = "Run: pip install edgetrain"
 
 
 def parser_for(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
@@ -26,8 +26,8 @@ def parser_for(asked: str) -> "tuple[Parser, Mapping[str, Parser]]":
 
     parser, commands = root()
     if asked in AT_HOME:
-        parser.exit(USAGE, f"edgetrain {asked}: error: {_MISSING}. {_HOW}\n")
-    parser.epilog = f"{parser.epilog} Commands {_MISSING}: {', '.join(AT_HOME)}. {_HOW}"
+        parser.exit(USAGE, f"edgetrain {asked}: error: {_MISSING}. {INSTEAD}.\n")
+    parser.epilog = f"{parser.epilog} Commands {_MISSING}: {', '.join(AT_HOME)}. {INSTEAD}."
 
     def command(name: str, module: str, text: str, *, json: bool = True) -> Any:
         sub = add_command(commands, name, text)

@@ -43,7 +43,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         hint = "".join(self._hint(word, message) for word in _unknown(message)[:1])
-        self.exit(USAGE, f"{self.prog}: error: {message}.{hint} See '{self.prog} --help'.\n")
+        more = "--help-all" if self.command else "--help"
+        self.exit(USAGE, f"{self.prog}: error: {message}.{hint} See '{self.prog} {more}'.\n")
 
     def _hint(self, word: str, message: str) -> str:
         word = word.partition("=")[0]

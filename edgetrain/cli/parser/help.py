@@ -159,7 +159,9 @@ def _usual(command: str, action: argparse.Action) -> bool:
 def _grouped(
     actions: Sequence[argparse.Action],
 ) -> Iterator[tuple[str, list[argparse.Action]]]:
-    left = {action.dest: action for action in actions}
+    left: dict[str, list[argparse.Action]] = {}
+    for action in actions:
+        left.setdefault(action.dest, []).append(action)
     for title, names in GROUPS.items():
-        yield title, [left.pop(name) for name in names if name in left]
-    yield OTHER, [*left.values()]
+        yield title, [action for name in names for action in left.pop(name, ())]
+    yield OTHER, [action for same in left.values() for action in same]

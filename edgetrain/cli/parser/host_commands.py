@@ -134,7 +134,9 @@ def _migrating(command) -> None:
 
 
 def _bundling(command) -> None:
-    bundle = command("bundle", "bundle", "Write a C library that trains a Program without Python.")
+    bundle = command(
+        "bundle", "bundle", "Write a C library or WebAssembly module that trains a Program."
+    )
     bundle.add_argument("model", metavar="model.edge", help="Program")
     bundle.add_argument("-o", "--out", metavar="DIR", required=True, help="directory to write")
     bundle.add_argument(
@@ -151,7 +153,7 @@ def _bundling(command) -> None:
         "--data",
         metavar="SPEC",
         default=None,
-        help="training data compiled into the example program, such as digits",
+        help="data for the example program, written to NAME.samples, such as digits",
     )
     add_meaning(bundle)
     _add_length(bundle)
@@ -162,13 +164,13 @@ def _bundling(command) -> None:
         help="compile the example with this C compiler (zig: from ziglang)",
     )
     size = bundle.add_mutually_exclusive_group()
-    size.add_argument("--size", action="store_true", default=False, help="optimize for code size")
+    size.add_argument("--size", action="store_true", default=False, help="optimise for code size")
     size.add_argument(
         "--speed",
         action="store_false",
         dest="size",
         default=False,
-        help="optimize for speed (default)",
+        help="optimise for speed (default)",
     )
     serve = command(
         "serve", "serve", "Serve a page in which a Program trains in the browser.", json=False
@@ -220,7 +222,9 @@ def _finding(command) -> None:
 
 
 def _looking(command) -> None:
-    parity = command("parity", "inspection", "Compare loss, gradients and updates with torch.")
+    parity = command(
+        "parity", "inspection", "Compare with onnxruntime (forward pass) and torch (training step)."
+    )
     parity.add_argument("model", metavar="MODEL.onnx", help="model to compare")
     parity.add_argument(
         "--device", choices=["cpu", "cuda"], default="cpu", help="torch device (default: cpu)"

@@ -51,14 +51,26 @@ def options_of(family: type[Plugin]) -> dict[str, dict[str, Any]]:
         if typed != "lr":
             name, field = next(iter(fields.items()))
             hint = typing.get_type_hints(family.kinds[name])[field.name]
-            some = len(fields) < len(family.kinds)
-            of = f"{', '.join(fields)}: " if some else ""
-            text = f"{of}{about(field).help}{_defaults(fields)}"
+            text = _described(family, fields) + _defaults(fields)
             out[typed] = {"help": text.replace("%", "%%"), **_parsed(hint, field)}
             if family is Optimizer and field.name in HYPERPARAMETERS:
                 out[typed] |= grouped(out[typed]["type"])
                 out[typed]["help"] += f"; or '*.bias={about(field).metavar}'"
     return out
+
+
+def _described(family: type[Plugin], fields: Mapping[str, dataclasses.Field]) -> str:
+    """Help texts, each with the members it applies to; that of the default member needs none if all
+    members have the option."""
+    by_text: dict[str, list[str]] = {}
+    for name, field in fields.items():
+        by_text.setdefault(about(field).help, []).append(name)
+    usual = []
+    if len(fields) == len(family.kinds):
+        usual = [about(fields[family.default]).help]
+        del by_text[usual[0]]
+    named = [f"{', '.join(names)}: {text}" for text, names in by_text.items()]
+    return "; ".join(usual + named)
 
 
 def _parsed(hint: Any, field: dataclasses.Field) -> dict[str, Any]:

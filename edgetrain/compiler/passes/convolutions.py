@@ -1,4 +1,5 @@
-"""Chooses each convolution's algorithm from its shapes alone, so it is the same in all plans."""
+"""Chooses each convolution's algorithm from its shapes alone, so all plans have the same, except
+those of candidates in which every convolution is direct."""
 
 from ...ir import Graph
 from ...ops.registry import op
