@@ -2,7 +2,7 @@
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from types import NoneType
@@ -451,6 +451,8 @@ def _with_wanted(model: Model, asked: Any) -> Model:
     """The model with gradients of these inputs, or of all. Raises UsageError for inputs without
     one."""
     kinds = {spec.name: spec.dtype for spec in model.inputs}
+    if isinstance(asked, str) or not isinstance(asked, bool | Iterable):
+        raise UsageError(f"inputs: {asked!r}: expected True, or names of inputs such as ['x'].")
     wanted = tuple(kinds if asked else ()) if isinstance(asked, bool) else tuple(asked)
     for name in wanted:
         if name not in kinds:

@@ -44,6 +44,7 @@ from edgetrain.ops.model import Model, names_file
 from edgetrain.optim import SGD, Optimizer
 from edgetrain.program import TARGET, WEIGHT, Program
 from edgetrain.runtime.session import Session
+from edgetrain.units import whole_number
 
 Batch = tuple[Mapping[str, np.ndarray], np.ndarray | None]
 CHOICE = ("train", "freeze", "train_constants", "freeze_bn")  # options for what is trained
@@ -171,6 +172,9 @@ def parity(
         inputs = None  # all inputs were numbers
     model = _trainable(model, seed, precision, options)
     _known("reference", reference, REFERENCES)
+    steps, minibatch = whole_number("steps", steps), whole_number("minibatch", minibatch)
+    if microbatch is not None:
+        microbatch = whole_number("microbatch", microbatch)
     if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):
         _refuse_samples(loss)
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
@@ -283,7 +287,7 @@ def _reference(model: Model, options: Options, kind: Mapping[str, Any]) -> Refer
 
 
 def _samples(exact: Reference, loss: Loss, sizes: Mapping[str, int], seed: int) -> Iterator[Batch]:
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(seed & (2**63 - 1))
     parts = sizes["minibatch"] // exact.batch
     while True:
         result = [_sampled(exact, loss, draw) for _ in range(parts)]
@@ -307,7 +311,7 @@ def _sampled(exact: Reference, loss: Loss, draw: np.random.Generator) -> Batch:
 
 
 def _known(option: str, value: str, known: Mapping[str, Any]) -> None:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise UsageError(f"{option} {value!r}: expected {' or '.join(known)}.")
 
 

@@ -42,7 +42,10 @@ def sample_inputs(graph: Graph, draw: np.random.Generator) -> dict[str, np.ndarr
         value = graph.values[name]
         if value.dtype != "f32":
             high = rows.get(name, _FEW)
-            inputs[name] = draw.integers(0, high, value.shape).astype(np.int32)
+            numbers = draw.integers(0, high, value.shape).astype(np.int32)
+            if high > 1 and numbers.size > 1 and np.all(numbers == numbers.flat[0]):
+                numbers.flat[0] = (numbers.flat[0] + 1) % high  # labels may not all be ignored
+            inputs[name] = numbers
         else:
             inputs[name] = draw.standard_normal(value.shape, np.float32)
     return inputs

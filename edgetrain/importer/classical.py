@@ -13,6 +13,10 @@ from ..ops.registry import OnnxNode
 
 DOMAIN = "ai.onnx.ml"
 _TINY = np.array(np.finfo(np.float32).tiny, np.float32)  # keeps rows with norm 0 at zero
+# Ops whose output has the rank of their first input, if constants beside it have at most two axes.
+_KEEP_RANK = {
+    "MatMul", "Add", "Sub", "Mul", "Div", "Identity", "Cast", "Relu", "Tanh", "Sigmoid", "Clip",
+}  # fmt: skip
 _NORMS = {"L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"}
 
 
@@ -24,14 +28,24 @@ class Classical:
       arrays: former attributes, by new name.
       attributes: name of a coefficient array -> [output of its node, attribute].
 
-    A plain [1 - p, p], where p is a Sigmoid, becomes the Softmax that it is.
+    A plain [1 - p, p], where p is the Sigmoid of a column, becomes the Softmax that it is.
     """
 
-    def __init__(self, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[OnnxNode],
+        arrays: Mapping[str, np.ndarray],
+        ranks: Mapping[str, int],
+    ) -> None:
+        """Rewrite nodes.
+
+        Args:
+          ranks: of the file's inputs, where known.
+        """
         self.nodes: list[OnnxNode] = []
         self.arrays: dict[str, np.ndarray] = {}
         self.attributes: dict[str, list[str]] = {}
-        self._known = arrays
+        self._known, self._ranks = arrays, ranks
         self._taken = {*arrays, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
         self._makers: dict[str, OnnxNode] = {}
         self._scores: dict[str, str] = {}  # output of a logistic -> its argument
@@ -139,7 +153,11 @@ class Classical:
         else:
             x = self._make(node, "Cast", [x], to=1)
             size = self._make(node, _NORMS[norm], [x], axes=[-1], keepdims=1)
-            if norm != "MAX":
+            if norm == "MAX":  # of numbers, not of magnitudes; rows with a maximum of 0 stay
+                zero, one = (self._array(node, f"is{n}", np.array(n)) for n in (0, 1))
+                is_zero = self._make(node, "Equal", [size, zero])
+                size = self._make(node, "Where", [is_zero, one, size])
+            else:
                 size = self._make(node, "Max", [size, self._array(node, "tiny", np.array(_TINY))])
             self._make(node, "Div", [x, size], y)
         return True
@@ -152,6 +170,8 @@ class Classical:
         less, end = self._makers.get(rest), self._makers.get(p)
         if less is None or end is None or (less.op_type, end.op_type) != ("Sub", "Sigmoid"):
             return False
+        if not self._is_column(end.inputs[0]):
+            return False
         one = self._known.get(less.inputs[0])
         if one is None or not one.size or np.any(one != 1) or self._source(less.inputs[1]) != p:
             return False
@@ -160,6 +180,37 @@ class Classical:
         scores = self._make(node, "Concat", [self._make(node, "Neg", [half]), half], axis=1)
         self._make(node, "Softmax", [scores], node.outputs[0], axis=1)
         return True
+
+    def _is_column(self, name: str) -> bool:
+        """Whether a value is known to be [n, 1]."""
+        node = self._makers.get(name)
+        if node is None:
+            return False
+        if node.op_type in ("Identity", "Cast"):
+            return self._is_column(node.inputs[0])
+        weight = self._array_of(node.inputs[1]) if len(node.inputs) > 1 else None
+        if weight is None or node.op_type not in ("Gemm", "MatMul", "Add"):
+            return False
+        if node.op_type == "Add":
+            return weight.size == 1 and weight.ndim <= 2 and self._is_column(node.inputs[0])
+        rows = weight.T if node.attrs.get("transB") else weight
+        is_matrix = node.op_type == "Gemm" or self._rank(node.inputs[0]) == 2
+        return is_matrix and rows.ndim == 2 and rows.shape[1] == 1
+
+    def _rank(self, name: str) -> int:
+        """The number of axes of a value, if layers and functions of numbers lead to it; else 0."""
+        while (node := self._makers.get(name)) is not None:
+            if node.op_type in ("Gemm", "Flatten"):
+                return 2
+            others = [self._array_of(name) for name in node.inputs[1:]]
+            flat = all(array is not None and array.ndim <= 2 for array in others)
+            if not flat or node.op_type not in _KEEP_RANK:
+                return 0
+            name = node.inputs[0]
+        return self._ranks.get(name, 0)
+
+    def _array_of(self, name: str) -> np.ndarray | None:
+        return self.arrays.get(name, self._known.get(name))
 
     def _source(self, name: str) -> str:
         """The value behind Identity and Cast to floats."""

@@ -17,7 +17,7 @@ from ..ops.registry import OnnxNode, Subgraph
 from .classical import DOMAIN, Classical
 from .deduplication import undo_deduplication
 from .external import check_total, restore, to_array
-from .initialise import described, initialised
+from .initialise import described, initialised, placeholders
 from .lean import tensors_of
 from .names import MOST_NAME, aliases_of, renamed
 from .origin import function_of
@@ -53,14 +53,15 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     nodes, constants = _nodes(graph, path, 0)
     nodes = _plain_casts(nodes, graph)
     arrays |= constants
-    classical = Classical(nodes, arrays)
-    nodes, arrays = classical.nodes, arrays | classical.arrays
     inputs, batch_known = _inputs(graph, arrays, path)
+    classical = Classical(nodes, arrays, {i.name: len(i.dims) for i in inputs})
+    nodes, arrays = classical.nodes, arrays | classical.arrays
     outputs = tuple(v.name for v in graph.output)
     shaped = described(nodes, arrays)
     result = classify(proto, nodes, {**arrays, **shaped}, classical.fixed)
     made = {n: a for n, a in shaped.items() if n in {*result.parameters, *result.buffers}}
-    arrays |= initialised(made, result.parameters, seed)
+    random = placeholders(made, result.parameters, arrays)
+    arrays |= initialised(made, random, seed)
     nodes = [n for n in nodes if n.op_type != "ConstantOfShape" or n.outputs[0] not in made]
     _check_finite(result.parameters, arrays)
     weights = {*result.parameters, *result.buffers}
@@ -82,12 +83,21 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
         graph.name or path.stem, tuple(renamed([*copies, *nodes], names)), arrays, inputs, outputs,
         opset, tuple(names.get(n, n) for n in result.parameters),
         tuple(names.get(n, n) for n in result.buffers), result.aliases,
-        weightless, (*result.warnings, *whole.warnings), frozen_names(proto), "",
+        weightless, (*result.warnings, *whole.warnings, *_drawn(random)), frozen_names(proto), "",
         tuple(n for n in result.untrained if n in arrays and n not in classical.arrays),
         batch_known=batch_known,
         operands={n: op for n, op in result.operands.items() if n in arrays},
         floats=tuple(v.name for v in graph.output if _may_be_floats(v)),
     )  # fmt: skip
+
+
+def _drawn(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    return [
+        f"{len(names)} weights have no values in the file (ConstantOfShape), such as {names[0]!r}; "
+        "they start with random numbers."
+    ]
 
 
 def _inputs(

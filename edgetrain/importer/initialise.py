@@ -1,8 +1,8 @@
 """Initialises weights that a file only describes, as ConstantOfShape nodes.
 
-The light models of the onnx package do this. Such a node becomes a parameter: matrices and
-convolution weights get Kaiming-uniform values that depend on a seed and the name; vectors (biases,
-scales, running statistics) keep the file's constant.
+Such a node becomes a parameter that starts with the file's constant. The light models of the onnx
+package have no weights but these: there, matrices and convolution weights get Kaiming-uniform
+values that depend on a seed and the name.
 """
 
 import math
@@ -32,11 +32,36 @@ def described(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> di
     return result
 
 
+def placeholders(
+    found: Mapping[str, np.ndarray],
+    parameters: Iterable[str],
+    stored: Mapping[str, np.ndarray],
+) -> list[str]:
+    """The parameters whose values are missing in the file: its matrices, if there are several, and
+    no stored array is one.
+
+    Args:
+      found: such weights.
+      stored: the file's arrays.
+    """
+    if any(_is_matrix(array) for array in stored.values()):
+        return []
+    trained = set(parameters)
+    result = [name for name, array in found.items() if name in trained and array.ndim > 1]
+    return result if len(result) > 1 else []
+
+
+def _is_matrix(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" and sum(size > 1 for size in array.shape) > 1
+
+
 def initialised(
-    found: Mapping[str, np.ndarray], parameters: Iterable[str], seed: int
+    found: Mapping[str, np.ndarray], random: Iterable[str], seed: int
 ) -> dict[str, np.ndarray]:
     """Initial values of such weights.
 
+    Args:
+      random: those that start with random numbers.
     Raises:
       ModelError: too many elements.
     """
@@ -46,11 +71,9 @@ def initialised(
             f"{len(found)} weights from ConstantOfShape nodes have {total} elements; expected at "
             f"most {MAX_ELEMENTS}. Store the weights in the file."
         )
-    trained = set(parameters)
+    drawn = set(random)
     return {
-        name: _kaiming(name, array.shape, seed)
-        if array.ndim > 1 and name in trained
-        else np.array(array)
+        name: _kaiming(name, array.shape, seed) if name in drawn else np.array(array)
         for name, array in found.items()
     }
 
@@ -58,7 +81,7 @@ def initialised(
 def _kaiming(name: str, shape: Sequence[int], seed: int) -> np.ndarray:
     """Uniform within sqrt(6 / fan-in). Source: He et al. 2015, for layers before a ReLU."""
     bound = np.float32(math.sqrt(6.0 / math.prod(shape[1:])))
-    numbers = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    numbers = np.random.default_rng([seed & (2**63 - 1), zlib.crc32(name.encode())])
     values = numbers.random(shape, np.float32)
     values *= 2 * bound
     values -= bound

@@ -441,6 +441,7 @@ def _qlinear_conv(lift: _Lift, node: NodeProto) -> bool:
 
 def _qlinear_gemm(lift: _Lift, node: NodeProto) -> bool:
     given = _given(node)
+    given["beta"] = given.get("alpha", 1.0)  # alpha multiplies the bias too
     inputs = [_factor(lift, node, 0, 1), _factor(lift, node, 3, 0 if given.get("transB") else 1)]
     return _product(lift, node, "Gemm", [*inputs, *_bias(lift, node, 6)], 7, **given)
 
@@ -491,7 +492,10 @@ def _unscaled(lift: _Lift, node: NodeProto, product: _Product, name: str) -> boo
         if product.zero not in lift.tensors:
             return False
         zero = to_array(lift.tensors[product.zero], lift.path)
-    flat, zeros = scale.reshape(-1), np.broadcast_to(zero.reshape(-1), scale.size)
+    flat, zeros = scale.reshape(-1), zero.reshape(-1)
+    if 1 not in (flat.size, zeros.size) and flat.size != zeros.size:
+        return False
+    flat, zeros = np.broadcast_arrays(flat, zeros)
     grid = Grid((name,), product.zero, 0 if conv else -1)
     rounded = lift.weight(product.node, product.weight, grid, flat, zeros)
     op = "Conv" if conv else "MatMul"

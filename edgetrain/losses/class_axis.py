@@ -45,11 +45,13 @@ class ByClass(Loss):
         return shape[self.axis(shape)]
 
     def for_target(self, target: Shape, output: Callable[[], Shape], batch: int = 0) -> Self:
-        """The loss with the class axis that the target lacks; the first one if several fit."""
+        """The loss with the class axis that the target lacks; if several fit, the default one or
+        else the first."""
         if self.class_axis is not None:
             return self
         shape = output()
-        for axis in range(1, len(shape)):
+        default = self.axis(shape) if len(shape) > 1 else 1
+        for axis in (default, *range(1, len(shape))):
             rest, at = [*shape[:axis], *shape[axis + 1 :]], batch - (axis <= batch)
             rest.insert(at, rest.pop(0))
             if tuple(rest) == tuple(target):

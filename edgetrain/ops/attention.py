@@ -66,7 +66,11 @@ class _Steps:
         return self.emit("matmul", [a, b, ""], shape, attrs)
 
 
-@onnx_rule("Attention")
+def _positions(context, node, rank: int) -> tuple[range, str]:
+    return range(1, rank), "an axis of heads, positions or channels"
+
+
+@onnx_rule("Attention", joined=_positions)
 def attention(context, node) -> None:
     steps = _Steps(context, node)
     q, k, v, past = _operands(steps)

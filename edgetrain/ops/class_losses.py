@@ -12,7 +12,7 @@ from ..ir import Value
 from .registry import OnnxNode, onnx_rule
 
 
-def _classes(node: OnnxNode, rank: int) -> tuple[tuple[int, ...], str]:
+def _classes(context, node: OnnxNode, rank: int) -> tuple[tuple[int, ...], str]:
     return (1,), "the classes"
 
 

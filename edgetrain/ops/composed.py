@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .registry import OnnxNode, Subgraph, images, onnx_rule
+from .registry import OnnxNode, Subgraph, axes_from, axis_of, images, onnx_rule
 
 
 class Nodes:
@@ -69,7 +69,7 @@ def one_hot(context, node) -> None:
     nodes.run()
 
 
-@onnx_rule("Hardmax")
+@onnx_rule("Hardmax", joined=axes_from("compared"))
 def hardmax(context, node) -> None:
     """1 at the first maximum along an axis, else 0."""
     x, nodes = context.value(node, 0), Nodes(context, node)
@@ -119,7 +119,7 @@ def col2im(context, node) -> None:
     nodes.run()
 
 
-@onnx_rule("LpNormalization")
+@onnx_rule("LpNormalization", joined=axis_of(-1, "normalised over"))
 def lp_normalization(context, node) -> None:
     """x divided by its norm along an axis; 0 if the norm is 0."""
     x, nodes, p = context.value(node, 0), Nodes(context, node), node.attrs.get("p", 2)
@@ -138,7 +138,11 @@ def lp_normalization(context, node) -> None:
     nodes.run()
 
 
-@onnx_rule("ReverseSequence", weights=(0,))
+def _reversed(context, node: OnnxNode, rank: int) -> tuple[tuple[int, ...], str]:
+    return (node.axis(node.attrs.get("time_axis", 0), rank),), "the axis of time"
+
+
+@onnx_rule("ReverseSequence", weights=(0,), joined=_reversed)
 def reverse_sequence(context, node) -> None:
     """Reverse the first steps of each sample, as many as its length."""
     x, lengths, nodes = context.value(node, 0), context.value(node, 1), Nodes(context, node)
@@ -162,7 +166,11 @@ def reverse_sequence(context, node) -> None:
     nodes.run()
 
 
-@onnx_rule("RotaryEmbedding")
+def _positions(context, node: OnnxNode, rank: int) -> tuple[range, str]:
+    return range(1, rank), "an axis of positions or channels"
+
+
+@onnx_rule("RotaryEmbedding", joined=_positions)
 def rotary_embedding(context, node) -> None:
     """Rotate pairs of channels by the angles of their position; channels after the first
     `rotary_embedding_dim` are unchanged. Source: Su et al. 2021, RoFormer."""

@@ -305,7 +305,7 @@ def _variadic(context, node, kernel: str) -> None:
         as_integers(context, node, left, 0)
 
 
-@onnx_rule(*(BINARY.keys() - {"Pow", "Mod"}), weights=(0, 1))
+@onnx_rule(*(BINARY.keys() - {"Pow", "Mod"}), weights=(0, 1), ordered=("Min", "Max"))
 def binary(context, node) -> None:
     _variadic(context, node, BINARY[node.op_type][0])
 

@@ -68,7 +68,11 @@ def _axis(context, node: OnnxNode, rank: int) -> int:
     return axis
 
 
-@onnx_rule("DFT")
+def _over_axis(context, node: OnnxNode, rank: int) -> tuple[tuple[int, ...], str]:
+    return (_axis(context, node, rank), rank - 1), "an axis of the signal"
+
+
+@onnx_rule("DFT", joined=_over_axis)
 def dft(context, node) -> None:
     """The discrete Fourier transform along one axis, by one matrix product."""
     x, nodes = context.value(node, 0), Nodes(context, node)
@@ -102,7 +106,7 @@ def dft(context, node) -> None:
     nodes.run()
 
 
-def _over_signal(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
+def _over_signal(context, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
     return range(1, rank), "an axis of the signal"
 
 

@@ -6,7 +6,7 @@ from ..ir import Value
 from . import samples
 from .integers import EXACT, as_floats, as_integers, computed, number
 from .movement import copy_of
-from .registry import Adding, Op, onnx_rule, register
+from .registry import Adding, Op, axis_of, onnx_rule, register
 from .softmax import split_at
 from .strides import contiguous, prod
 from .structure import Structure
@@ -61,7 +61,11 @@ def gather(context, node) -> None:
     context.emit(node, "gather", [x, indices], [shape], {"axis": axis}, dtype=x.dtype)
 
 
-@onnx_rule("GatherND", weights=(0,))
+def _gathered(context, node, rank: int) -> tuple[range, str]:
+    return range(int(node.attrs.get("batch_dims", 0)), rank), "gathered over"
+
+
+@onnx_rule("GatherND", weights=(0,), joined=_gathered)
 def gather_nd(context, node) -> None:
     """Convert indices over several axes to row numbers of x, flattened over these axes."""
     x, known = context.value(node, 0), context.const(node, 1)
@@ -124,7 +128,7 @@ def computed_rows(context, node, batch, sizes) -> Value:
     return as_integers(context, node, places)
 
 
-@onnx_rule("GatherElements", weights=(0,))
+@onnx_rule("GatherElements", weights=(0,), joined=axis_of(0, "gathered over"))
 def gather_elements(context, node) -> None:
     """y[i, j] = x[index[i, j], j] for axis 0, and so on: a gather of single elements of flattened
     x."""

@@ -119,7 +119,7 @@ def _each_channel(context, node, value: Value, channels: int, tag: str) -> Value
     return context.named(context.reshaped(node, context.named(wide), (channels,)))
 
 
-def _normalised(node: OnnxNode, rank: int) -> tuple[range, str]:
+def _normalised(context, node: OnnxNode, rank: int) -> tuple[range, str]:
     return range(node.axis(node.attrs.get("axis", -1), rank), rank), "normalised over"
 
 

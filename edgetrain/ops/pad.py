@@ -36,7 +36,14 @@ register(Op("pad_mode", "x -> y", _pad_walk, cost=0, gradient="dy", samples=_pad
 register(Op("pad_mode_bwd", "dy -> dx", _pad_walk))
 
 
-@onnx_rule("Pad")
+def _joined(context, node, rank: int) -> tuple[list[int], str]:
+    pads, axes = context.ints(node, 1, "pads"), context.ints(node, 3)
+    places = [node.axis(axis, rank) for axis in (range(rank) if axes is None else axes)]
+    count = len(places)
+    return [a for k, a in enumerate(places) if pads[k] or pads[k + count]], "padded or cropped"
+
+
+@onnx_rule("Pad", joined=_joined)
 def pad(context, node) -> None:
     x = context.value(node, 0)
     rank = len(x.shape)

@@ -4,7 +4,7 @@ from ..ir import Node
 from . import samples
 from .integers import as_floats, as_integers, computed
 from .movement import copy_of
-from .registry import Op, images, onnx_rule, register
+from .registry import OnnxNode, Op, images, onnx_rule, register
 from .softmax import split_at
 from .strides import permuted
 
@@ -76,7 +76,11 @@ def _axis(values, attrs) -> dict[str, int]:
 register(CumSum("cumsum", "x -> y", _axis, in_place=((0, 0),), samples=samples.over_axis))
 
 
-@onnx_rule("CumSum")
+def _summed(context, node: OnnxNode, rank: int) -> tuple[list[int], str]:
+    return [node.axis(axis, rank) for axis in context.ints(node, 1) or []], "summed over"
+
+
+@onnx_rule("CumSum", joined=_summed)
 def cumsum(context, node) -> None:
     x, axis = context.value(node, 0), context.ints(node, 1)
     if not axis:

@@ -189,7 +189,7 @@ _ACTIVATIONS = {"lstm": ["sigmoid", "tanh", "tanh"], "gru": ["sigmoid", "tanh"],
 _OPTIONS = {"clip": None, "input_forget": 0, "activation_alpha": None, "activation_beta": None}
 
 
-def _over_time(node: OnnxNode, rank: int) -> tuple[set[int], str]:
+def _over_time(context, node: OnnxNode, rank: int) -> tuple[set[int], str]:
     return set(range(rank)) - {0 if node.attrs.get("layout", 0) == 1 else 1}, "the axis of time"
 
 

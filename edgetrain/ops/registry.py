@@ -273,17 +273,37 @@ def _scalars(kernel: str) -> tuple[str, ...]:
     return tuple(name for name, _ in spec.fields if name not in named)
 
 
-# (node, rank of its first input) -> axes along which elements are combined, which therefore can't
-# be the sample axis, and their name in messages.
-Joined = Callable[[OnnxNode, int], tuple[Collection[int], str]]
+# (context, node, rank of its first input) -> axes along which elements are combined, which
+# therefore can't be the sample axis, and their name in messages.
+Joined = Callable[[ImportContext, OnnxNode, int], tuple[Collection[int], str]]
 
 
-def no_axes(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
+def no_axes(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
     """For ops whose axes don't restrict samples."""
     return (), ""
 
 
-def images(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
+def axis_of(usual: int, what: str) -> Joined:
+    """For ops that combine elements along the axis in an attribute."""
+
+    def rule(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
+        return (node.axis(node.attrs.get("axis", usual), rank),), what
+
+    return rule
+
+
+def axes_from(what: str) -> Joined:
+    """For ops that combine elements along an axis, before opset 13 along all from it on."""
+
+    def rule(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
+        if context.opset < 13:
+            return range(node.axis(node.attrs.get("axis", 1), rank), rank), what
+        return (node.axis(node.attrs.get("axis", -1), rank),), what
+
+    return rule
+
+
+def images(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
     """For ops on [samples, channels, ...]."""
     return range(1, rank), "an axis of channels or of the image"
 
@@ -294,6 +314,7 @@ _JOINED: dict[str, Joined] = {}
 _WEIGHT_SLOTS: dict[str, tuple[int, ...]] = {}
 _BUFFER_SLOTS: dict[str, tuple[int, ...]] = {}
 _INTEGERS: dict[str, tuple[int, ...]] = {}
+_ORDERED: set[str] = set()
 
 
 def register(op: Op) -> Op:
@@ -310,6 +331,7 @@ def onnx_rule(
     buffers: tuple[int, ...] = (),
     joined: Joined = no_axes,
     integers: tuple[int, ...] = (),
+    ordered: Collection[str] = (),
 ):
     """Register a rule for ONNX op types.
 
@@ -317,6 +339,8 @@ def onnx_rule(
       integers: inputs that may be integers in ONNX but not in the rule; if they are, the rule is
         applied to float32 copies and its first output is converted back.
       joined: function that returns axes over which elements are combined.
+      ordered: those of these types whose result depends on the order of integers only, so that a
+        constant beyond 32 bits is like the closest one of 32 bits.
       weights: inputs whose initializers are parameters if there is no metadata.
       buffers: inputs whose initializers are running statistics.
     """
@@ -326,6 +350,7 @@ def onnx_rule(
             _ONNX[op_type], _JOINED[op_type] = rule, joined
             _WEIGHT_SLOTS[op_type], _BUFFER_SLOTS[op_type] = weights, buffers
             _INTEGERS[op_type] = integers
+        _ORDERED.update(ordered)
         return rule
 
     return add
@@ -361,9 +386,14 @@ def onnx_names() -> list[str]:
     return sorted(_ONNX)
 
 
-def joined(node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
+def orders(op_type: str) -> bool:
+    """Whether an ONNX op of integers depends only on their order."""
+    return op_type in _ORDERED
+
+
+def joined(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
     """Axes of a node's first input (of `rank` dimensions) that can't be samples, and why."""
-    return _JOINED.get(node.op_type, no_axes)(node, rank)
+    return _JOINED.get(node.op_type, no_axes)(context, node, rank)
 
 
 def slots(op_type: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

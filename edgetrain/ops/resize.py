@@ -40,23 +40,29 @@ Taps = list[tuple[int, float]]
 
 def _coordinate(mode: str, size: int, count: int, scale: float) -> Callable[[int], float] | None:
     """Function from an output index to its coordinate among the `size` elements of the input; None
-    if the mode is unknown."""
+    if the mode is unknown.
+
+    Coordinates are float32, as in torch and onnxruntime: 1 / 0.2 is 5, so floor takes element 5.
+    """
+    f32, half = np.float32, np.float32(0.5)
+    step = f32(scale)
     if mode in ("half_pixel", "pytorch_half_pixel"):
         if mode == "pytorch_half_pixel" and count == 1:
             return lambda i: 0.0
-        return lambda i: (i + 0.5) / scale - 0.5
+        return lambda i: float((f32(i) + half) / step - half)
     if mode == "half_pixel_symmetric":
-        offset = size / 2 * (1 - count / (scale * size))
-        return lambda i: offset + (i + 0.5) / scale - 0.5
+        offset = f32(size) / f32(2) * (f32(1) - f32(count) / (step * f32(size)))
+        return lambda i: float(offset + (f32(i) + half) / step - half)
     if mode == "align_corners":
-        return lambda i: i * (size - 1) / (count - 1) if count > 1 else 0.0
+        return lambda i: float(f32(i) * f32(size - 1) / f32(count - 1)) if count > 1 else 0.0
     if mode == "asymmetric":
-        return lambda i: i / scale
+        return lambda i: float(f32(i) / step)
     if mode == "tf_half_pixel_for_nn":
-        return lambda i: (i + 0.5) / scale
+        return lambda i: float((f32(i) + half) / step)
     return None
 
 
+_BEFORE_11 = "simple"  # ceil along an axis that shrinks, else floor
 _TAP = 2048  # work per tap, because it is computed in Python
 
 _ROUND: dict[str, Callable[[float], int]] = {
@@ -107,7 +113,10 @@ def _axis_taps(context, node, size: int, count: int, scale: float) -> list[Taps]
             f"coordinate_transformation_mode {name!r}", "half_pixel, align_corners, asymmetric"
         )
     if node.attrs.get("mode", "nearest") == "nearest":
-        rounded = _ROUND[node.attrs.get("nearest_mode", "round_prefer_floor")]
+        nearest = node.attrs.get("nearest_mode", "round_prefer_floor")
+        if nearest == _BEFORE_11:
+            nearest = "ceil" if scale < 1.0 else "floor"
+        rounded = _ROUND[nearest]
         return [[(min(max(rounded(place(i)), 0), size - 1), 1.0)] for i in range(count)]
     return [_interpolated(node, place(i), size, scale) for i in range(count)]
 
@@ -210,7 +219,7 @@ def resize(context, node) -> None:
     x = context.value(node, 0)
     sizes, scales = _wanted(context, node, x)
     if context.opset < 11:
-        node = _old(node, min(scales) < 1.0)
+        node = _old(node)
     _resize(context, node, x, sizes, scales)
 
 
@@ -224,15 +233,15 @@ def upsample(context, node) -> None:
     if len(scales) != len(x.shape) or not all(0 < s < 2**20 for s in scales):
         raise node.fail(f"scales {list(scales)}", f"{len(x.shape)} positive constants")
     sizes = [int(np.float32(d) * np.float32(s)) for d, s in zip(x.shape, scales, strict=True)]
-    _resize(context, _old(node, min(scales) < 1.0), x, sizes, [float(s) for s in scales])
+    _resize(context, _old(node), x, sizes, [float(s) for s in scales])
 
 
-def _old(node, shrinks: bool):
+def _old(node):
     """The attributes of opset 11 that correspond to a node from before."""
     mode = node.attrs.get("mode", "nearest")
     attrs = {
         "mode": "linear" if mode == "bilinear" else mode,
         "coordinate_transformation_mode": "asymmetric",
-        "nearest_mode": "ceil" if shrinks else "floor",
+        "nearest_mode": _BEFORE_11,
     }
     return type(node)(node.name, node.op_type, node.inputs, node.outputs, attrs)

@@ -5,6 +5,7 @@ rows are added to zeros and a mask chooses between them and the data. If indices
 the last update wins for constant indices; for computed ones (forbidden by ONNX) updates are summed.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,7 +53,11 @@ class _Rows(NamedTuple):
     inner: int
 
 
-@onnx_rule("ScatterND", weights=(0, 2))
+def _indexed(context, node, rank: int) -> tuple[range, str]:
+    return range(rank), "written by index"
+
+
+@onnx_rule("ScatterND", weights=(0, 2), joined=_indexed)
 def scatter_nd(context, node) -> None:
     x, u, known = context.value(node, 0), context.value(node, 2), context.const(node, 1)
     lead = known.shape if known is not None else context.value(node, 1).shape
@@ -71,7 +76,14 @@ def scatter_nd(context, node) -> None:
         _computed(context, node, x, u, computed_rows(context, node, (), sizes), parts)
 
 
-@onnx_rule("ScatterElements", weights=(0, 2))
+def _written(context, node, rank: int) -> tuple[Sequence[int], str]:
+    """With constant indices, only the first samples are written."""
+    if context.array(node.inputs[1]) is not None:
+        return range(rank), "written at constant places"
+    return (node.axis(node.attrs.get("axis", 0), rank),), "written by index"
+
+
+@onnx_rule("ScatterElements", weights=(0, 2), joined=_written)
 def scatter_elements(context, node) -> None:
     x, u, known = context.value(node, 0), context.value(node, 2), context.const(node, 1)
     shape = known.shape if known is not None else context.value(node, 1).shape

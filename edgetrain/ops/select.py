@@ -9,6 +9,7 @@ import numpy as np
 
 from ..ir import Node, Value
 from . import samples
+from .composed import Nodes
 from .elementwise import broadcasting, elements
 from .registry import Op, onnx_rule, register
 from .strides import contiguous, prod
@@ -61,7 +62,7 @@ register(Where("where", "mask a b -> y", broadcasting, samples=samples.apart))
 register(Op("mask_keep", "mask dy -> dx", broadcasting, in_place=((0, 1),)))
 
 
-@onnx_rule(*COMPARISONS)
+@onnx_rule(*COMPARISONS, ordered=("Less", "LessOrEqual", "Greater", "GreaterOrEqual"))
 def compare(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     shape = np.broadcast_shapes(a.shape, b.shape)
@@ -97,7 +98,11 @@ def _one_side(context, node, index: int, mask_shape) -> None:
         context.emit(node, "expand", [chosen], [shape], dtype=chosen.dtype)
 
 
-@onnx_rule("Trilu")
+def _matrices(context, node, rank: int) -> tuple[range, str]:
+    return range(rank - 2, rank), "an axis of the matrices"
+
+
+@onnx_rule("Trilu", joined=_matrices)
 def trilu(context, node) -> None:
     """x above or below a diagonal, else zero."""
     x = context.value(node, 0)
@@ -114,15 +119,20 @@ def trilu(context, node) -> None:
 
 
 # ONNX element types: floats of 16 to 64 bits, booleans, integers of 8 to 64 bits.
+# Integers of fewer than 32 bits -> their bits, negative if signed.
+_NARROW = {2: 8, 3: -8, 4: 16, 5: -16}
 _FLOATS, _BOOL, _INTEGERS = (1, 10, 11, 16), 9, (2, 3, 4, 5, 6, 7, 12, 13)
 
 
 @onnx_rule("Cast", "CastLike")
 def cast(context, node) -> None:
-    """Types are of three kinds: floats, integers and booleans."""
+    """Types are of three kinds: floats, integers and booleans. Integers keep the bits that fit."""
     x = context.value(node, 0)
     wanted = _wanted(context, node)
-    if wanted == x.dtype:
+    bits = _NARROW.get(int(node.attrs.get("to", 0)), 0)
+    if bits and x.dtype == "i32":
+        _wrapped(context, node, bits)
+    elif wanted == x.dtype:
         context.bind(node, 0, x.name)
     elif wanted == "u8":
         context.emit(node, "truth", [x], [x.shape], {"want": 1}, dtype="u8")
@@ -130,6 +140,18 @@ def cast(context, node) -> None:
         strides = contiguous(x.shape)
         moves = ((0, 0, 0, x.shape, strides, strides),)
         context.emit(node, "copy", [x], [x.shape], {"moves": moves}, dtype=wanted)
+
+
+def _wrapped(context, node, bits: int) -> None:
+    """Integers modulo 2 ** |bits|; bits < 0: signed."""
+    nodes, size = Nodes(context, node), np.int64(2 ** abs(bits))
+    modulus, half = nodes.constant("modulus", size), nodes.constant("half", size // 2)
+    result = nodes.add("rest" if bits < 0 else "", "Mod", [node.inputs[0], modulus])
+    if bits < 0:
+        result = nodes.add("shifted", "Add", [result, half])
+        result = nodes.add("again", "Mod", [result, modulus])
+        nodes.add("", "Sub", [result, half])
+    nodes.run()
 
 
 def _wanted(context, node) -> str:

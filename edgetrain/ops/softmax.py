@@ -1,7 +1,7 @@
 """Softmax and LogSoftmax over one axis. Saved: the output."""
 
 from . import samples
-from .registry import OnnxNode, Op, onnx_rule, register
+from .registry import Op, axes_from, onnx_rule, register
 from .strides import prod
 from .structure import Structure
 
@@ -27,11 +27,7 @@ for _name in ("softmax", "log_softmax"):
     register(Op(f"{_name}_bwd", "y dy -> dx", _sizes, in_place=((0, 1),)))
 
 
-def _normalised(node: OnnxNode, rank: int) -> tuple[tuple[int, ...], str]:
-    return (node.axis(node.attrs.get("axis", -1), rank),), "normalised over"
-
-
-@onnx_rule("Softmax", "LogSoftmax", joined=_normalised)
+@onnx_rule("Softmax", "LogSoftmax", joined=axes_from("normalised over"))
 def softmax(context, node) -> None:
     x = context.value(node, 0)
     name = "softmax" if node.op_type == "Softmax" else "log_softmax"

@@ -4,7 +4,7 @@ from typing import Any
 
 from . import samples
 from .integers import as_floats, as_integers
-from .registry import Adding, Op, onnx_rule, register
+from .registry import Adding, Op, axis_of, onnx_rule, register
 from .softmax import split_at
 
 
@@ -24,7 +24,7 @@ register(Op("pick", "x idx -> y", _chosen, **_PICK))
 register(Adding("pick_bwd", "dy idx -> dx", _chosen, cost=1))
 
 
-@onnx_rule("TopK")
+@onnx_rule("TopK", joined=axis_of(-1, "sorted over"))
 def topk(context, node) -> None:
     x = context.value(node, 0)
     axis = node.axis(node.attrs.get("axis", -1), len(x.shape))

@@ -113,6 +113,7 @@ _MALFORMED = (
 
 # Numpy kind of a constant -> its storage type: booleans take a byte.
 _KINDS = {"f": np.float32, "b": np.uint8}
+_INT32 = np.iinfo(np.int32)
 
 
 def _dtype(array: np.ndarray) -> str:
@@ -135,6 +136,7 @@ class Context(Makers):
         self._builder, self._role = Builder(), "activation"
         self._names: dict[str, str] = {}
         self._consts: dict[str, np.ndarray] = {}
+        self._clipped: set[str] = set()  # constants with integers beyond 32 bits
         self._arrays: dict[str, np.ndarray] = {}
         self.unsupported: list[OnnxNode] = []
         self._lost: set[str] = set()  # values that unsupported nodes would have made
@@ -234,6 +236,8 @@ class Context(Makers):
         name = node.inputs[index]
         if name not in self._names:
             self._names[name] = self._materialise(node, name)
+        if name in self._clipped and not registry.orders(node.op_type):
+            raise node.fail(f"input {name!r} has integers of more than 32 bits", "32 bits")
         return self._builder.values[self._names[name]]
 
     def _materialise(self, node: OnnxNode, name: str) -> str:
@@ -245,13 +249,24 @@ class Context(Makers):
             array, role = self._consts[name], "constant"
             label = name or f"{node.name}.constant"
             kind = _KINDS.get(array.dtype.kind, np.int32)
-            array = model.memory.converted(name, array, kind)
+            array = model.memory.converted(name, self._in_range(node, name, array), kind)
         else:
             raise node.fail(f"input {name!r} is not defined", "an input, initializer or output")
         self._check(node, array.shape)
         value = self._builder.value(label, array.shape, _dtype(array), role)
         self._arrays[value] = array
         return value
+
+    def _in_range(self, node: OnnxNode, name: str, array: np.ndarray) -> np.ndarray:
+        """A constant with its integers clipped to 32 bits."""
+        wide = array.dtype.kind in "iu" and not np.can_cast(array.dtype, np.int32)
+        if not wide or not array.size:
+            return array
+        self.allowance.spend(node, array.size)
+        if _INT32.min <= array.min() and array.max() <= _INT32.max:
+            return array
+        self._clipped.add(name)
+        return np.clip(array, _INT32.min, _INT32.max)
 
     # Actions for rules.
 
@@ -346,9 +361,15 @@ class Context(Makers):
         return out
 
     def inline(self, part: Subgraph) -> None:
-        """Process the nodes of a branch as part of the outer graph."""
-        self._consts.update(part.arrays)
+        """Process the nodes of a branch as part of the outer graph.
+
+        Another branch, processed before, may have used the same names for other values.
+        """
         nodes = _needed(part.nodes, part.outputs)
+        for name in (*part.arrays, *(name for node in nodes for name in node.outputs)):
+            self._names.pop(name, None)
+            self._consts.pop(name, None)
+        self._consts.update(part.arrays)
         self.expect(nodes, part.outputs)
         for node in nodes:
             self.run(node)

@@ -115,6 +115,12 @@ def _gather(node, inputs):
     return np.take(data, index.astype(np.int64), axis=axis)
 
 
+def _mean(array, axis, keepdims):
+    """The mean; of integers, rounded towards zero."""
+    result = np.mean(array, axis=axis, keepdims=keepdims)
+    return result if array.dtype.kind == "f" else np.trunc(result).astype(array.dtype)
+
+
 def _reduce(function):
     def run(node, inputs):
         axes = _axes(node, inputs)
@@ -222,7 +228,7 @@ FOLDS: dict[str, Callable] = {
     "ReduceProd": _reduce(np.prod),
     "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min),
-    "ReduceMean": _reduce(np.mean),
+    "ReduceMean": _reduce(_mean),
     "ArgMax": _arg_extreme(np.argmax),
     "ArgMin": _arg_extreme(np.argmin),
     "CumSum": _cumsum,

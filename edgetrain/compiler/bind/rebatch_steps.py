@@ -169,7 +169,7 @@ class Lockstep:
         else:
             trial.run(node)
         if factors and factors[0]:
-            axes, what = joined(node, len(trial.probe.shape(node.inputs[0]) or ()))
+            axes, what = joined(trial.probe, node, len(trial.probe.shape(node.inputs[0]) or ()))
             if factors[0].axis in axes:
                 raise node.fail(f"the batch is {what}", "independent samples")
         for name in node.outputs:
@@ -229,7 +229,8 @@ class Lockstep:
         if not 0 <= axis < len(shape) or shape[axis] != source[given.axis]:
             raise node.fail(f"shape {list(source)} becomes {list(shape)}", "an unchanged batch")
         wanted[axis] = given.count * self._primes[0]
-        if self._runs_as_it_is(trial, node, wanted):
+        is_kept = node.op_type != "Slice" or self._keeps_order(node, axis)
+        if is_kept and self._runs_as_it_is(trial, node, wanted):
             trial.nodes.append(node)
             return
         if node.op_type == "Expand":
@@ -241,6 +242,21 @@ class Lockstep:
         else:
             node = self._resize(trial, node, axis)
         trial.run(node)
+
+    def _keeps_order(self, node: OnnxNode, axis: int) -> bool:
+        """Whether a Slice keeps the order along an axis.
+
+        Raises:
+          ModelError: it reverses the samples of a batch.
+        """
+        starts, axes = self._truth.ints(node, 1, "starts") or [], self._truth.ints(node, 3, "axes")
+        steps = self._truth.ints(node, 4) or [1] * len(starts)
+        rank = len(self._truth.shape(node.outputs[0]) or ())
+        places = range(len(starts)) if axes is None else axes
+        kept = all(s > 0 for s, a in zip(steps, places, strict=True) if a % rank == axis)
+        if not kept and self._baked > 1:
+            raise node.fail("the batch is reversed", "independent samples")
+        return kept
 
     def _whole_slice(self, trial: Trial, node: OnnxNode, axis: int) -> OnnxNode:
         truth = self._truth
