@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -155,9 +155,8 @@ def parity(
       reference: torch's type: fp64 (exact reference) or fp32.
       steps: number of updates, each on new random inputs, or on `inputs` and `target` if given.
       precision: storage of the engine's values, and of its weights unless `model_memory` is set.
-        With fp16, torch's values are rounded to fp16 too, and an overflow halves the loss scale as
-        in training. Updates of weights in blocks are shown, not judged. `saved` in 8-bit blocks has
-        such blocks' tolerance.
+        With fp16, torch's values are rounded too; an overflow halves the loss scale as in training.
+        Updates of weights in blocks are shown, not judged; `saved` in blocks has their tolerance.
       inputs, target: in the file's layout; inputs without dimensions are numbers.
       optimizer: default: SGD with momentum and weight decay.
       minibatch, microbatch: number of random samples, and how many the engine takes at a time
@@ -172,11 +171,7 @@ def parity(
         inputs = None  # all inputs were numbers
     model = _trainable(model, seed, precision, options)
     _known("reference", reference, REFERENCES)
-    steps, minibatch = whole_number("steps", steps), whole_number("minibatch", minibatch)
-    if microbatch is not None:
-        microbatch = whole_number("microbatch", microbatch)
-    if steps < 1 or (target is not None) != (inputs is not None and loss.takes_target):
-        _refuse_samples(loss)
+    _check_samples(loss, steps, inputs is not None, target is not None)
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
     layout = make_options(loss=loss, **_picked(options, *_LAYOUT))
     model = Compilation(model, layout).prepared.laid_out
@@ -251,13 +246,16 @@ def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:
     return chosen_weights(model, ModelOptions.of(make_options(seed=seed, **named)))
 
 
-def _refuse_samples(loss: Loss) -> NoReturn:
+def _check_samples(loss: Loss, steps: int, has_inputs: bool, has_target: bool) -> None:
+    if whole_number("steps", steps) > 0 and has_target == (has_inputs and loss.takes_target):
+        return
     both = "both inputs and target, or neither" if loss.takes_target else "no target"
     raise UsageError(f"parity: expected at least 1 step, and {both}.")
 
 
 def _sizes(minibatch: int, microbatch: int | None) -> dict[str, Any]:
-    size = minibatch if microbatch is None else microbatch
+    whole_number("minibatch", minibatch)
+    size = minibatch if microbatch is None else whole_number("microbatch", microbatch)
     if size < 1 or minibatch % size:
         raise UsageError(
             f"microbatch {microbatch}: expected a divisor of the minibatch of {minibatch}."
