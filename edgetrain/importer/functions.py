@@ -88,7 +88,7 @@ def _definition(name: str, version: int) -> Any:
     """The schema of an op that is defined by other ops, or None."""
     try:
         schema: Any = onnx.defs.get_schema(name, version, "")
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # protobuf returns bytes if a name is not UTF-8
         return None
     return schema if schema.has_function or schema.has_context_dependent_function else None
 

@@ -254,3 +254,11 @@ def test_columns_of_an_integer_product_may_have_zero_points_of_their_own():
         node("Cast", "p", "f", to=FLOAT), node("Mul", "xs ws", "s"), node("Mul", "f s"),
     ]  # fmt: skip
     assert_equal(model(nodes, ["n", 6], arrays), draw(4, 6), atol=0.05)  # of the 8-bit inputs
+
+
+def test_an_op_whose_name_is_not_text_is_refused(tmp_path):
+    made = model([node("Shrimp", "x")], ["n", 3]).SerializeToString()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.replace(b"Shrimp", b"Shrim\xd1"))
+    with pytest.raises(et.ModelError, match="utf-8"):
+        et.load_onnx(path)
