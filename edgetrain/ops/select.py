@@ -119,9 +119,9 @@ def trilu(context, node) -> None:
 
 
 # ONNX element types: floats of 16 to 64 bits, booleans, integers of 8 to 64 bits.
+_FLOATS, _BOOL, _INTEGERS = (1, 10, 11, 16), 9, (2, 3, 4, 5, 6, 7, 12, 13)
 # Integers of fewer than 32 bits -> their bits, negative if signed.
 _NARROW = {2: 8, 3: -8, 4: 16, 5: -16}
-_FLOATS, _BOOL, _INTEGERS = (1, 10, 11, 16), 9, (2, 3, 4, 5, 6, 7, 12, 13)
 
 
 @onnx_rule("Cast", "CastLike")
