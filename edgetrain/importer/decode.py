@@ -41,13 +41,13 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
       ModelError: an unsupported opset, an unreadable tensor or a dangling input.
     """
     opset = _opset(proto, path)
-    check_total(tensors_of(proto.graph))
     whole = dequantized(proto, path)
     if whole.proto is proto:
         undo_deduplication(proto, path)
     stored, proto = proto, whole.proto
     graph = proto.graph
-    check_total(tensors_of(graph))
+    if stored is not proto:
+        check_total(tensors_of(graph))
     numbers = [t for t in graph.initializer if t.data_type != TensorProto.STRING]
     arrays = {t.name: to_array(t, path) for t in numbers}
     nodes, constants = _nodes(graph, path, 0)
@@ -321,8 +321,8 @@ def _weightless(
     stripped = stripped - {of for of, _ in whole.weights.values()} | set(grids)
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
-    kept = [n for n in copy.graph.node if not set(n.output).intersection(made)]
     if made:
+        kept = [n for n in copy.graph.node if not set(n.output).intersection(made)]
         del copy.graph.node[:]
         copy.graph.node.extend(kept)
     for name in made:

@@ -105,8 +105,9 @@ def parse(data: bytes, label: str) -> onnx.ModelProto:
         raise ModelError(f"{label}: the model has no outputs. Export it again.")
     check_numbers(proto, label)
     check_total(tensors_of(proto.graph))
-    proto = expanded(_inlined(proto, label), LIFTED)
-    check_total(tensors_of(proto.graph))
+    given, proto = proto, expanded(_inlined(proto, label), LIFTED)
+    if proto is not given:
+        check_total(tensors_of(proto.graph))
     if sum(1 for _ in called(proto.graph.node)) > MAX_NODES:
         raise ModelError(f"{label}: more than {MAX_NODES} nodes, branches included.")
     try:

@@ -94,6 +94,15 @@ def derived_names(
     node was traced in. Ambiguous names are not used; weights left without a name are named after
     their node, such as `encoder.MatMul_1.weight`.
     """
+    unnamed = [
+        name
+        for name in parameters
+        if name in usage.readers
+        and name not in origin.others
+        and (name not in origin.parameters if origin.parameters else is_anonymous(name))
+    ]
+    if not unnamed:
+        return {}
     # Nodes without a name are named as in decode.py.
     nodes = {n.name or f"{n.op_type}_{k}": n for k, n in enumerate(proto.graph.node)}
     taken = {*arrays, *(name for node in proto.graph.node for name in node.output)}
@@ -108,13 +117,11 @@ def derived_names(
             numbers[node.name] = layers[key]
             layers[key] += 1
     result: dict[str, str] = {}
-    for name in parameters:
-        reader = usage.readers.get(name)
-        if reader is None or reader[0] not in nodes or name in inside or name in origin.others:
+    for name in unnamed:
+        by, index = usage.readers[name]
+        if by not in nodes or name in inside:
             continue
-        if name in origin.parameters if origin.parameters else not is_anonymous(name):
-            continue
-        node, index = nodes[reader[0]], reader[1]
+        node = nodes[by]
         result[name] = _claimed(node, index, origin) or _by_place(
             node, index, biases, numbers.get(node.name, 0)
         )

@@ -120,6 +120,8 @@ def scope_of(node: onnx.NodeProto) -> str:
 
 def function_of(node: onnx.NodeProto) -> str:
     """The torch operator a node was exported from; "" if unknown."""
+    if not node.metadata_props:
+        return ""
     meta = {e.key: e.value for e in node.metadata_props}
     result = _OPERATOR.search(meta.get(_CALL, ""))
     name: str = meta.get(_FUNCTION) or (result[1] if result else "")

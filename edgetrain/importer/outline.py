@@ -102,11 +102,10 @@ def check_outline(descriptor: int, label: str) -> None:
 
 def _walk(descriptor: int, part: Field, kind: str) -> int:
     """Count the nodes of a graph, checking the outline of all large messages."""
-    nodes = 0
+    nodes, counted, inside = 0, kind == "graph", INNER.get(kind, {})
     for field in fields(descriptor, part.start, part.stop):
-        nodes += kind == "graph" and field.number == _NODES
-        inner = INNER.get(kind, {}).get(field.number)
-        if inner and field.stop - field.start > _LARGE:
+        nodes += counted and field.number == _NODES
+        if field.stop - field.start > _LARGE and (inner := inside.get(field.number)):
             _walk(descriptor, field, inner)
     return nodes
 
@@ -170,6 +169,8 @@ def fields(descriptor: int, start: int, stop: int) -> Iterator[Field]:
 
 def _number(block: bytes, at: int) -> tuple[int, int]:
     """(value, bytes used) of the varint at `at`."""
+    if at < len(block) and block[at] < 128:
+        return block[at], 1
     value = 0
     for k in range(10):
         if at + k >= len(block):

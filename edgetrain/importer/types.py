@@ -99,8 +99,8 @@ def _made(
     node: onnx.NodeProto, formal: tuple[str, frozenset[int]], bound: Mapping[str, tuple[str, int]]
 ) -> int:
     """Element type of an output; 0 if unknown."""
-    given = {a.name: a for a in node.attribute}
     if node.op_type in ("Cast", "ConstantOfShape", "Constant"):
+        given = {a.name: a for a in node.attribute}
         if "to" in given:
             return given["to"].i
         value = given.get("value")

@@ -122,13 +122,12 @@ def _data(
     data = {name for node in flat for name in node.inputs if name not in arrays} - known
     products: dict[str, int] = {}
     for node in flat:
-        if node.op_type in _SHAPES or not data.intersection(node.inputs):
+        if node.op_type in _SHAPES or data.isdisjoint(node.inputs):
             continue
         data.update(node.outputs)
-        constant = any(name and name not in data for name in node.inputs)
         if node.op_type in _LAYOUT and node.inputs[0] in products:
             products |= dict.fromkeys(node.outputs, products[node.inputs[0]])
-        elif node.op_type in _PRODUCTS and constant:
+        elif node.op_type in _PRODUCTS and any(n and n not in data for n in node.inputs):
             products |= dict.fromkeys(node.outputs, _width(node, arrays))
     return data, products
 
@@ -175,7 +174,7 @@ def _positions(
 
     for node in flat:
         passes = node.op_type in _LAYOUT and node.inputs[0] in result
-        if (passes or node.op_type in _COUNTING) and result.intersection(node.inputs):
+        if (passes or node.op_type in _COUNTING) and not result.isdisjoint(node.inputs):
             result.update(node.outputs if all(map(counts, node.inputs)) else ())
     return result
 
@@ -198,8 +197,8 @@ class _Scan:
         self._pass_on(node)
         angle = self._is_angle(node)
         for name in node.inputs:
-            self.angles[name] = self.angles.get(name, True) and angle
-        if self.data.intersection(node.outputs):
+            self.angles[name] = angle and self.angles.get(name, True)
+        if not self.data.isdisjoint(node.outputs):
             self._use(node, self._makes_angles(node))
 
     def _makes_angles(self, node: OnnxNode) -> bool:
@@ -213,9 +212,13 @@ class _Scan:
     def _pass_on(self, node: OnnxNode) -> None:
         """Pass the uses of a node's results on to its operands."""
         result, outputs = self.found, node.outputs
-        sources = set(node.inputs if node.op_type == "Concat" else node.inputs[:1]) - {""}
+        layout = node.op_type in _LAYOUT
+        computed = self.data.isdisjoint(outputs) and rule(node.op_type) is not None
         reader = next((result.readers[n] for n in outputs if n in result.readers), None)
-        if node.op_type in _LAYOUT:
+        if not (layout or computed or reader):
+            return
+        sources = set(node.inputs if node.op_type == "Concat" else node.inputs[:1]) - {""}
+        if layout:
             for names in (
                 result.weights,
                 result.computed,
@@ -238,7 +241,7 @@ class _Scan:
                     ops |= dict.fromkeys(sources, ops[name])
             if len(sources) > 1:
                 result.joined.update(sources)
-        elif rule(node.op_type) is not None and not self.data.intersection(outputs):
+        elif computed:
             sources = set(node.inputs) - {""}
             if any(name in result.weights or name in result.computed for name in outputs):
                 result.computed.update(sources)
@@ -253,15 +256,14 @@ class _Scan:
         result = self.found
         weighted, running = slots(node.op_type)
         result.statistics.update(node.inputs[k] for k in running if k < len(node.inputs))
-        fillers = _FILLERS.get(node.op_type, {})
-        given = self.data.intersection(node.inputs)
-        placed = angles and given <= self.positions
+        fillers, arithmetic = _FILLERS.get(node.op_type, {}), node.op_type in _ARITHMETIC
+        placed = angles and self.data.intersection(node.inputs) <= self.positions
         for k, name in enumerate(node.inputs):
             if k in _STATES and node.op_type in _RECURRENT:
                 result.states.add(name)
             if k not in weighted or not name or placed:
                 continue
-            if name not in self.data and node.op_type in _FORMULA | _ARITHMETIC:
+            if name not in self.data and (node.op_type in _FORMULA or arithmetic):
                 old = result.operands.get(name, "")
                 result.operands[name] = old if old in _FORMULA else node.op_type
             if node.op_type in _FORMULA:
@@ -269,7 +271,7 @@ class _Scan:
             if angles and name not in self.data:
                 result.angles.add(name)
             result.readers[name] = (node.name, k)
-            if node.op_type in _ARITHMETIC:
+            if arithmetic:
                 result.summands.add(name)
                 widths = [self.products[n] for n in node.inputs if n in self.products]
                 if node.op_type == "Add" and widths:
