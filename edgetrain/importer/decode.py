@@ -41,6 +41,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
       ModelError: an unsupported opset, an unreadable tensor or a dangling input.
     """
     opset = _opset(proto, path)
+    _store_floats(proto.graph)
     whole = dequantized(proto, path)
     if whole.proto is proto:
         undo_deduplication(proto, path)
@@ -89,6 +90,17 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
         operands={n: op for n, op in result.operands.items() if n in arrays},
         floats=tuple(v.name for v in graph.output if _may_be_floats(v)),
     )  # fmt: skip
+
+
+def _store_floats(graph: onnx.GraphProto) -> None:
+    """Make numbers in attributes of constants tensors, so that they can be written when trained."""
+    for node in graph.node:
+        if node.op_type == "Constant":
+            for attribute in node.attribute:
+                if attribute.name in ("value_float", "value_floats"):
+                    array = np.asarray(onnx.helper.get_attribute_value(attribute), np.float32)
+                    tensor = onnx.numpy_helper.from_array(array)
+                    attribute.CopyFrom(onnx.helper.make_attribute("value", tensor))
 
 
 def _drawn(names: Sequence[str]) -> list[str]:

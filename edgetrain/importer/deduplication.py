@@ -1,17 +1,20 @@
-"""Separates initializers that torch's exporter merged because they were equal.
+"""Separates initializers that an exporter merged because they were equal.
 
 For inference, equal tensors can be merged; in training, the scales of two norms differ, and a
-running mean is not a bias. The older exporter leaves an Identity per merged name, the newer one the
-torch calls of nodes. Tensors tied in the module have one name in both, and stay tied.
+running mean is not a bias. Running statistics get tensors of their own in every file. For weights,
+only torch's exporters say what they merged: the older one leaves an Identity per merged name, the
+newer one the torch calls of nodes. Tensors tied in the module have one name in both, and stay tied.
 """
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import onnx
 from onnx import TensorProto
 
 from ..errors import ModelError
+from ..ops.registry import slots
 from .external import is_here, to_array
 from .origin import Origin, claim, is_anonymous, origin_of
 
@@ -31,13 +34,13 @@ def undo_deduplication(proto: onnx.ModelProto, path: Path) -> None:
     Raises:
       ModelError: the copies are too large.
     """
-    if proto.producer_name != "pytorch":
-        return
     graph = _Copies(proto.graph)
-    _identities(proto.graph, graph)
-    origin = origin_of(proto)
-    if origin.arguments:
-        _calls(proto.graph, graph, origin, path)
+    if proto.producer_name == "pytorch":
+        _identities(proto.graph, graph)
+        origin = origin_of(proto)
+        if origin.arguments:
+            _calls(proto.graph, graph, origin, path)
+    _statistics(proto.graph, graph)
     graph.finish()
 
 
@@ -130,6 +133,35 @@ def _calls(graph: onnx.GraphProto, copies: _Copies, origin: Origin, path: Path) 
             node.input[index] = labels.get(key, name)
     for node in graph.node:
         _give_bias(node, copies, origin)
+
+
+def _statistics(graph: onnx.GraphProto, copies: _Copies) -> None:
+    """Separate running statistics from each other and from weights, as tf2onnx merges them.
+
+    Norms that share all their tensors are one layer used more than once.
+    """
+    norms = []
+    for node in graph.node:
+        running = slots(node.op_type)[1]
+        if running and len(node.input) > max(running):
+            norms.append((node, running))
+    if not norms:
+        return
+    layers: dict[str, dict[tuple, list[tuple[onnx.NodeProto, int]]]] = {}
+    for node, running in norms:
+        for index in running:
+            key = (index, *node.input[1:])
+            places = layers.setdefault(node.input[index], {}).setdefault(key, [])
+            places.append((node, index))
+    counts = Counter(name for node in graph.node for name in node.input)
+    for name, found in layers.items():
+        if name not in copies.known:
+            continue
+        shared = counts[name] > sum(map(len, found.values()))
+        for places in list(found.values())[not shared :]:
+            label = copies.add(name, name)
+            for node, index in places:
+                node.input[index] = label
 
 
 def _give_bias(node: onnx.NodeProto, copies: _Copies, origin: Origin) -> None:

@@ -33,7 +33,7 @@ register(
 register(Adding("gather_bwd", "dy idx -> dx", every_row, cost=1, rounds=True))
 
 
-@onnx_rule("Gather", weights=(0,))
+@onnx_rule("Gather", weights=(0,), joined=axis_of(0, "gathered over"))
 def gather(context, node) -> None:
     x = context.value(node, 0)
     axis = node.axis(node.attrs.get("axis", 0), len(x.shape))

@@ -20,10 +20,32 @@ MOVES = {
 @onnx_rule("QuantizeLinear")
 def quantize_linear(context, node) -> None:
     """One kernel if scale and zero point are scalars, otherwise also a division and a product."""
+    known = context.const(node, 0)
+    scale, offset = _grid(node, context.value(node, 0).shape if known is None else known.shape)
+    if known is not None:
+        context.fold(node, 0, _rounded(known.astype(np.float32), scale, offset))
+        return
+    x = context.value(node, 0)
+    if scale.size == 1:
+        attrs = {"a": float(scale.item()), "b": float(offset.item())}
+        context.emit(node, "fake_quantize", [x], [x.shape], attrs)
+    else:
+        _by_channel(context, node, x, scale.astype(np.float32), offset.astype(np.float32))
+
+
+def is_rounded(node: OnnxNode, array: np.ndarray) -> bool:
+    """Whether a QuantizeLinear leaves this input as it is."""
+    return np.array_equal(_rounded(array.astype(np.float32), *_grid(node, array.shape)), array)
+
+
+def _grid(node: OnnxNode, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Scale, and offset of the zero point from the least integer, broadcastable to `shape`.
+
+    Raises:
+      ModelError: they have another shape.
+    """
     scale, zero = (np.asarray(node.attrs[key]) for key in ("scale", "zero_point"))
     offset = zero.astype(np.int64) - np.iinfo(zero.dtype).min
-    known = context.const(node, 0)
-    shape = context.value(node, 0).shape if known is None else known.shape
     if scale.size > 1 and scale.ndim != len(shape):
         axis = node.axis(node.attrs.get("axis", 1), len(shape))
         wanted = [-1 if k == axis else 1 for k in range(len(shape))]
@@ -32,14 +54,7 @@ def quantize_linear(context, node) -> None:
         raise node.fail(
             f"scales have shape {list(scale.shape)}, the input {list(shape)}", "one per channel"
         )
-    if known is not None:
-        context.fold(node, 0, _rounded(known.astype(np.float32), scale, offset))
-    elif scale.size == 1:
-        attrs = {"a": float(scale.item()), "b": float(offset.item())}
-        context.emit(node, "fake_quantize", [context.value(node, 0)], [shape], attrs)
-    else:
-        x = context.value(node, 0)
-        _by_channel(context, node, x, scale.astype(np.float32), offset.astype(np.float32))
+    return scale, offset
 
 
 def _rounded(array: np.ndarray, scale: np.ndarray, offset: np.ndarray) -> np.ndarray:

@@ -262,3 +262,79 @@ def test_an_op_whose_name_is_not_text_is_refused(tmp_path):
     path.write_bytes(made.replace(b"Shrimp", b"Shrim\xd1"))
     with pytest.raises(et.ModelError, match="utf-8"):
         et.load_onnx(path)
+
+
+def _norms(*inputs: str) -> list[onnx.NodeProto]:
+    """Norms of these tensors, one after the other, then a product."""
+    norms = [
+        node("BatchNormalization", f"{'x' if not k else f'h{k - 1}'} {named}", f"h{k}")
+        for k, named in enumerate(inputs)
+    ]
+    last = f"h{len(inputs) - 1}"
+    return [
+        *norms, node("GlobalMaxPool", last, "p"), node("Flatten", "p", "f"), node("MatMul", "f w"),
+    ]  # fmt: skip
+
+
+MERGED = {
+    "one": (["one zero zero one"], ["g b m v"]),
+    "two": (["one zero zero one", "one zero zero one*"], ["g b m v", "g b m2 v2"]),
+    "only statistics": (["g b zero one", "g2 b2 zero one"], ["g b m v", "g2 b2 m2 v2"]),
+}
+
+
+@pytest.mark.parametrize("producer", ["tf2onnx", "pytorch"])
+@pytest.mark.parametrize("case", MERGED)
+def test_running_statistics_are_not_merged_with_weights(case, producer, tmp_path):
+    """As tf2onnx writes a fresh net: equal constants are one tensor."""
+    draws = np.random.default_rng(1)
+    x = (3 * draws.standard_normal((6, 4, 5, 5)) + 2).astype(np.float32)
+    ones, zeros = ("one", "one*", "v", "v2", "g", "g2"), ("zero", "m", "m2", "b", "b2")
+    found = []
+    for inputs in MERGED[case]:
+        names = {name for text in inputs for name in text.split()}
+        arrays = {n: np.ones(4, np.float32) for n in ones if n in names}
+        arrays |= {n: np.zeros(4, np.float32) for n in zeros if n in names}
+        made = model(_norms(*inputs), ["n", 4, 5, 5], {**arrays, "w": draw(4, 2)})
+        made.producer_name = producer
+        program = et.compile(made, loss="mse", optimizer=et.SGD(lr=0.0), minibatch=6)
+        trainer = et.Trainer(program)
+        for _ in range(5):
+            trainer.step(x, np.zeros((6, 2), np.float32))
+        out = trainer.export_onnx(tmp_path / "out.onnx")
+        np.testing.assert_allclose(
+            ort.InferenceSession(out).run(None, {"x": x})[0], trainer.predict(x), rtol=1e-4
+        )
+        found.append(trainer.predict(x))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
+def test_a_norm_used_twice_keeps_its_statistics():
+    loaded = et.load_onnx(model(_norms("g b m v", "g b m v"), ["n", 4, 5, 5], {
+        "g": np.ones(4, np.float32), "b": np.zeros(4, np.float32), "m": np.zeros(4, np.float32),
+        "v": np.ones(4, np.float32), "w": draw(4, 2),
+    }))  # fmt: skip
+    assert loaded.buffers == ("m", "v")
+
+
+CONSTANTS = {
+    "bias": ([node("Add", "p c")], {"value_floats": [0.1, 0.2, 0.3]}),
+    "slope": ([node("PRelu", "p c")], {"value_float": 0.25}),
+    "tensor": ([node("Add", "p c")], {"value": numpy_helper.from_array(draw(3))}),
+}
+
+
+@pytest.mark.parametrize("case", CONSTANTS)
+def test_trained_constants_are_written_whatever_their_form(case, tmp_path):
+    nodes, attributes = CONSTANTS[case]
+    constant = helper.make_node("Constant", [], ["c"], **attributes)
+    made = model([constant, node("MatMul", "x w", "p"), *nodes], ["n", 4], {"w": draw(4, 3)})
+    options = {"optimizer": et.SGD(lr=0.1), "train_constants": ("c",)}
+    program = et.compile(made, loss="mse", minibatch=6, **options)
+    trainer, x = et.Trainer(program), draw(6, 4)
+    for _ in range(3):
+        trainer.step(x, np.zeros((6, 3), np.float32))
+    assert "c" in trainer.parameters
+    out = trainer.export_onnx(tmp_path / "out.onnx")
+    found = ort.InferenceSession(out).run(None, {"x": x})[0]
+    np.testing.assert_allclose(found, trainer.predict(x), rtol=1e-5)

@@ -279,3 +279,43 @@ def test_rebatch_refuses_time_as_the_first_axis(tmp_path):
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
     with pytest.raises(ModelError, match="the batch is the axis of time"):
         bind(et.load_onnx(tmp_path / "m.onnx"), 4)
+
+
+def _of_one(path: Path, nodes, arrays):
+    """A file with a batch of one: x [1, 5, 4] or [1, 4] through `nodes` to y."""
+    kept = [numpy_helper.from_array(np.asarray(a), name) for name, a in arrays.items()]
+    sizes = (1, 5, 4) if any(part.op_type == "Gather" for part in nodes) else (1, 4)
+    made = model(nodes, kept, [info("x", *sizes)], [info("y", 1, None)])
+    path.write_bytes(made.SerializeToString())
+    return et.load_onnx(path)
+
+
+_W = {"w": np.ones((4, 3), np.float32), "zero": np.array([0])}
+_LAST = [
+    node("Squeeze", "x zero", "s"), node("Gather", "s last", "h", axis=0),
+    node("MatMul", "h w", "y"),
+]  # fmt: skip
+_FLIP = [
+    node("Squeeze", "x zero", "s"), node("Slice", "s minus least zero minus", "f"),
+    node("Unsqueeze", "f zero", "u"), node("MatMul", "u w", "y"),
+]  # fmt: skip
+_BESIDE = [
+    node("MatMul", "x w", "h"), node("Squeeze", "h zero", "s"),
+    node("Concat", "s one", "y", axis=0),
+]  # fmt: skip
+OF_ONE = {
+    "the last step": (_LAST, {"last": np.array([4])}, "the batch is gathered over"),
+    "the step before": (_LAST, {"last": np.array([-2])}, "the batch is gathered over"),
+    "a flip": (
+        _FLIP, {"minus": np.array([-1]), "least": np.array([-(2**31)])}, "the batch is reversed",
+    ),
+    "a number beside": (_BESIDE, {"one": np.ones(1, np.float32)}, "batch size 1 is fixed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OF_ONE)
+def test_rebatch_refuses_what_would_mix_samples(case, tmp_path):
+    nodes, arrays, words = OF_ONE[case]
+    loaded = _of_one(tmp_path / "m.onnx", nodes, {**_W, **arrays})
+    with pytest.raises(ModelError, match=words):
+        bind(loaded, 3)

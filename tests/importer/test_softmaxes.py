@@ -377,3 +377,12 @@ def test_logits_are_not_called_probabilities(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         et.Trainer(et.compile(path, minibatch=6)).step(X, CLASSES)
+
+
+def test_a_shift_by_something_else_than_the_maximum_stays(tmp_path):
+    bounded = [node("Less", "m two", "c"), node("Where", "c two m", "mm")]
+    rest = [node("Sub", "z mm", "s"), node("Exp", "s", "e"), _SUM, node("Log", "t", "l")]
+    ends = [node("Add", "l m", "n"), node("Sub", "z n", "y")]
+    path = _save(tmp_path / "m.onnx", [node("ReduceMax", "z ax", "m"), *bounded, *rest, *ends])
+    (expected,) = onnxruntime.InferenceSession(path).run(None, {"x": X})
+    np.testing.assert_allclose(et.forward(path, {"x": X})["y"], expected, rtol=1e-4, atol=1e-5)

@@ -41,6 +41,8 @@ IMAGES = (
         ("Hardmax", {}, 3, {2}),
         ("LpNormalization", {"axis": -2}, 3, {1}),
         ("TopK", {}, 3, {2}),
+        ("Gather", {}, 3, {0}),
+        ("Gather", {"axis": -1}, 3, {2}),
         ("GatherElements", {}, 3, {0}),
         ("GatherND", {"batch_dims": 1}, 3, {1, 2}),
         ("ScatterND", {}, 3, {0, 1, 2}),

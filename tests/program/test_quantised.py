@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import edgetrain as et
 from edgetrain.api import make_options
@@ -111,6 +112,43 @@ def test_frozen_weights_are_not_rounded_anew(tmp_path) -> None:
     model = Compilation(et.load_onnx(path), make_options(train=("7.*",))).prepared.chosen
     rounded = {n.inputs[0] for n in model.nodes if n.op_type == "QuantizeLinear"}
     assert {"7.weight"} == rounded.intersection(model.parameters)
+
+
+@pytest.mark.parametrize("per", ["tensor", "channel"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"freeze": ("w",)}, {"train": ("v",)}, {"lora": "r=2,targets=v"}, {"frozen": "fp32"}],
+)
+def test_frozen_floats_are_rounded_as_the_file_says(options, per, tmp_path) -> None:
+    draw = np.random.default_rng(0)
+    w, v = (draw.standard_normal(size).astype(np.float32) for size in ((6, 8), (8, 5)))
+    scale = np.float32(0.25) if per == "tensor" else np.linspace(0.2, 0.4, 8, dtype=np.float32)
+    arrays = {"w": w, "v": v, "s": scale, "z": np.zeros(scale.shape, np.int8)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["w", "s", "z"], ["q"], axis=1),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["r"], axis=1),
+        helper.make_node("MatMul", ["x", "r"], ["a"]), helper.make_node("Tanh", ["a"], ["h"]),
+        helper.make_node("MatMul", ["h", "v"], ["y"]),
+    ]  # fmt: skip
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size])
+        for name, size in (("x", 6), ("y", 5))
+    )
+    kept = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "g", [x], [y], kept)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, tmp_path / "m.onnx")
+    frozen = {"freeze": ("w",)} if "frozen" in options else {}
+    program = et.compile(tmp_path / "m.onnx", minibatch=4, microbatch=2, **options, **frozen)
+    trainer, data = et.Trainer(program), draw.standard_normal((4, 6)).astype(np.float32)
+    expected = np.tanh(data @ (np.clip(np.rint(w / scale), -128, 127) * scale)) @ v
+    np.testing.assert_allclose(trainer.predict(data), expected, rtol=1e-4, atol=1e-5)
+    trainer.step(data, np.array([0, 1, 2, 3]))
+    out = trainer.export_onnx(tmp_path / "out.onnx")
+    options_of = onnxruntime.SessionOptions()
+    options_of.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (found,) = onnxruntime.InferenceSession(out, options_of).run(None, {"x": data})
+    np.testing.assert_allclose(found, trainer.predict(data), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("way", ["tensor", "mixed", "dynamic"])

@@ -149,6 +149,9 @@ class Lockstep:
         outputs = [trial.factors.get(name) for name in self._model.outputs]
         if not any(outputs):
             raise Stuck(len(self._needed), "no output has a batch")
+        for name, factor in zip(self._model.outputs, outputs, strict=True):
+            if factor and factor.count > 1 and not factor.inner:
+                raise Stuck(len(self._needed), f"output {name!r} has samples and others in an axis")
         return trial
 
     def _step(self, trial: Trial, at: int, node: OnnxNode, fixes: list[Fix]) -> None:
@@ -229,7 +232,7 @@ class Lockstep:
         if not 0 <= axis < len(shape) or shape[axis] != source[given.axis]:
             raise node.fail(f"shape {list(source)} becomes {list(shape)}", "an unchanged batch")
         wanted[axis] = given.count * self._primes[0]
-        is_kept = node.op_type != "Slice" or self._keeps_order(node, axis)
+        is_kept = node.op_type != "Slice" or self._keeps_order(node, axis, given.count)
         if is_kept and self._runs_as_it_is(trial, node, wanted):
             trial.nodes.append(node)
             return
@@ -243,8 +246,8 @@ class Lockstep:
             node = self._resize(trial, node, axis)
         trial.run(node)
 
-    def _keeps_order(self, node: OnnxNode, axis: int) -> bool:
-        """Whether a Slice keeps the order along an axis.
+    def _keeps_order(self, node: OnnxNode, axis: int, count: int) -> bool:
+        """Whether a Slice keeps the order along an axis with `count` rows per sample.
 
         Raises:
           ModelError: it reverses the samples of a batch.
@@ -254,7 +257,7 @@ class Lockstep:
         rank = len(self._truth.shape(node.outputs[0]) or ())
         places = range(len(starts)) if axes is None else axes
         kept = all(s > 0 for s, a in zip(steps, places, strict=True) if a % rank == axis)
-        if not kept and self._baked > 1:
+        if not kept and (self._baked > 1 or count > 1):
             raise node.fail("the batch is reversed", "independent samples")
         return kept
 

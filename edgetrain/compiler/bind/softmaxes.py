@@ -111,8 +111,19 @@ class _Found:
             return rest[0] if low and len(rest) == 1 and rest[0] in same else ""
         if node.op == "where":  # isfinite(top) ? top : 0
             tops = [n for n in node.inputs[1:] if self._made(self._way(n)[0], "reduce_max")]
-            return tops[0] if len(tops) == 1 and tops[0] in same else ""
+            guard = len(tops) == 1 and tops[0] in same and self._is_guard(node.inputs[0])
+            return tops[0] if guard else ""
         return ""
+
+    def _is_guard(self, mask: str) -> bool:
+        """Whether a condition only asks for infinity or NaN."""
+        node = self._makers.get(self._way(mask)[0])
+        if node is None:
+            return False
+        if node.op in ("and", "or", "not"):
+            return all(self._is_guard(name) for name in node.inputs)
+        infinite = any(n and self._is_constant(n, np.isinf) for n in node.inputs)
+        return infinite or node.op in ("is_inf", "is_nan")
 
     def _is_constant(self, name: str, test: Callable[[np.ndarray], np.ndarray]) -> bool:
         root = name

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from ...errors import UsageError
 from ...ops.model import Model
+from ...ops.quantised import is_rounded
 from ...ops.registry import OnnxNode
 from .model_options import ModelOptions
 from .trained import Choice
@@ -14,8 +15,8 @@ _ROUNDING = "QuantizeLinear"
 def without_rounding(model: Model, options: ModelOptions) -> Model:
     """The model with unnecessary rounding replaced by Identity.
 
-    Rounding of untrained weights is unnecessary, as they are already on their grid. With `float`,
-    all rounding is.
+    Rounding of untrained weights is unnecessary if they are already on their grid, as those that
+    the file stores as integers are. With `float`, all rounding is.
 
     Raises:
       UsageError: `quantized` was given for a model that isn't quantised.
@@ -32,7 +33,9 @@ def without_rounding(model: Model, options: ModelOptions) -> Model:
     untrained = {name for name in model.parameters if not choice(name)}
 
     def needless(node: OnnxNode) -> bool:
-        return options.quantized == "float" or node.inputs[0] in untrained
+        source = node.inputs[0]
+        kept = source in untrained and is_rounded(node, model.initializers[source])
+        return options.quantized == "float" or kept
 
     nodes = tuple(
         OnnxNode(n.name, "Identity", n.inputs[:1], n.outputs[:1])
