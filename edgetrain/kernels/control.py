@@ -66,3 +66,9 @@ def counted(ints, reals) -> dict[str, int | float]:
     result: dict[str, int | float] = {name: int(ints[word]) for name, word in SAVED.items()}
     result |= {name: int(ints[word]) for name, word in SAVED_EXPONENTS.items() if ints[word]}
     return result | {name: float(reals[word]) for name, word in SAVED_REALS.items()}
+
+
+def of_state(counters) -> dict[str, int | float]:
+    """The part of `counted` that belongs to an optimizer's state."""
+    result = {name: counters[name] for name in ("updates", "bias1", "bias2")}
+    return result | {name: counters.get(name, 0) for name in SAVED_EXPONENTS}

@@ -139,7 +139,7 @@ class Program(TapeSet):
         """The value of an integer input, or of TARGET, that is exempt from its limit; or None."""
         if name != TARGET and not name.startswith(f"{TARGET}."):
             return self.ignored.get(name)
-        if "losses" in self.recipe and self.microbatch != self.minibatch:
+        if self.summed and self.microbatch != self.minibatch:
             return None  # each microbatch would have to know how many the others ignore
         ignored: int | None = self.loss_of(name).get("ignore_index")
         return ignored

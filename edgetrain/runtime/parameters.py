@@ -119,7 +119,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         for own in self._names[:1]:
             for name in given:
                 front = str(name).removesuffix(own)
-                if front != name and {*given} >= {front + each for each in self._names}:
+                if front not in ("", name) and {*given} >= {front + each for each in self._names}:
                     return f"Remove the prefix {front!r} of its names (str.removeprefix)."
         return "Use a state of the same model."
 

@@ -24,6 +24,7 @@ from .fifo_lock import FifoLock
 from .loading.mapping import first_values
 from .loading.patterns import check_instructions, check_pattern, sparse_layers
 from .loading.program import opened_program
+from .samples.other_outputs import OtherOutputs
 from .samples.sample_callback import Filler, SampleCallback, Staging, fields
 from .samples.staging import stage
 from .samples.sums import Sums
@@ -556,17 +557,10 @@ class Session(Uncopied):
         if problem := self.program.unpredicted:
             raise DataError(problem)
         out = np.empty((size, *value.shape[1:]), np.float32)
-        buffers, done = self._staging["eval"], [0]
-        others = [(o, np.empty((size, *o.shape[1:]), np.float32)) for o in self._outputs[1:]]
-
-        def keep(ran: int) -> None:
-            """Copy the other outputs of the microbatches that have run, `ran` samples."""
-            for source, found in others:
-                found[done[0] : ran] = decoded(source[: ran - done[0]])
-            done[0] = ran
+        buffers, others = self._staging["eval"], OtherOutputs(self._outputs[1:], size)
 
         def filler(indices: np.ndarray) -> None:
-            keep(int(self.ints[control.TARGETS]))
+            others.begin(len(indices))
             for name, array in inputs.items():
                 stage(self.program, name, buffers[name], np.asarray(array)[indices])
             for name in buffers.keys() - inputs.keys():
@@ -583,8 +577,8 @@ class Session(Uncopied):
             self._check_idle("called")
             self._plan[[*words]] = [*words.values()]
             self._run(self._evaluate, filler)
-            keep(size)
-            whole = [out, *(array for _, array in others)]
+            others.begin(0)
+            whole = [out, *others.arrays]
             return dict(zip(self.program.output_names, whole, strict=True))
 
     def state(self) -> dict[str, np.ndarray]:

@@ -361,6 +361,90 @@ def test_ignored_targets_want_a_whole_minibatch():
         trainer.close()
 
 
+def test_ignored_targets_of_one_weighted_loss_want_a_whole_minibatch():
+    net, data = two_heads(), drawn()
+    data["class"][:3] = -100
+    loss = Loss("cross_entropy", weight=2.0)
+    for microbatch in (8, 4):
+        program = et.compile(
+            net.model("class"), loss=loss, minibatch=8, microbatch=microbatch,
+            optimizer=et.SGD(lr=0.1),
+        )  # fmt: skip
+        trainer, given = et.Trainer(program), (data["x"][:8], data["class"][:8])
+        if microbatch == 8:
+            other = Torch(net)
+            expected = 2 * other.losses({**data}, slice(0, 8))[1]
+            assert trainer.step(*given).loss == pytest.approx(float(expected.detach()), rel=1e-5)
+        else:
+            with pytest.raises(et.DataError, match="-100"):
+                trainer.step(*given)
+        trainer.close()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_minibatch_without_a_counted_target_is_skipped(several, fused, tmp_path):
+    data = drawn()
+    x, box, ignored = data["x"][:8], data["box"][:8], np.full(8, -100)
+    losses = {"class": "cross_entropy", "box": Loss("mse", sample_weights=True)}
+    given = {"losses": losses} if several else {"loss": Loss("cross_entropy", weight=2.0)}
+    program = et.compile(
+        two_heads().model("class", "box") if several else two_heads().model("class"),
+        minibatch=8, microbatch=8, optimizer=et.SGD(lr=0.1, momentum=0.9, weight_decay=0.1),
+        fused_update=fused, **given,
+    )  # fmt: skip
+    trainer = et.Trainer(program, out=tmp_path / "run")
+
+    def step(target, weights):
+        if several:
+            return trainer.step(x, {"class": target, "box": box}, weights)
+        return trainer.step(x, target)
+
+    assert not step(data["class"][:8], np.ones(8)).skipped
+    before = trainer.state_dict()
+    result = step(ignored, np.zeros(8))
+    assert (result.skipped, result.counted, np.isnan(result.loss)) == (True, 0, True)
+    for name, array in trainer.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+    assert not step(data["class"][:8], np.ones(8)).skipped
+
+
+def test_predictions_of_several_outputs_if_nothing_is_counted():
+    losses = {"class": Loss("cross_entropy", ignore_index=0), "box": "mse"}
+    program = et.compile(
+        two_heads().model("class", "box"), losses=losses, minibatch=8, microbatch=4
+    )
+    trainer, x = et.Trainer(program), drawn()["x"][:11]
+    found = trainer.predict(x)
+    for k in range(11):
+        single = trainer.predict(x[k : k + 1])
+        for name, array in found.items():
+            np.testing.assert_allclose(array[k], single[name][0], rtol=1e-5, atol=1e-6)
+
+
+def test_resuming_restores_the_weights_of_losses(tmp_path):
+    data = drawn()
+
+    def step(part):
+        given = {"class": data["class"][part], "box": data["box"][part]}
+        trainer.step(data["x"][part], given)
+
+    program = et.compile(two_heads().model("class", "box"), losses=LOSSES, minibatch=8)
+    trainer = et.Trainer(program, out=tmp_path / "run")
+    step(slice(0, 8))
+    trainer.save()
+    step(slice(8, 16))
+    expected = trainer.state_dict()
+    trainer.resume()
+    trainer.loss_weights["box"] = 5.0
+    step(slice(16, 24))
+    trainer.resume()
+    assert dict(trainer.loss_weights) == {"class": 1.0, "box": 0.5}
+    step(slice(8, 16))
+    for name, array in trainer.state_dict().items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
 def test_data_without_targets_trains_losses_that_take_none(tmp_path):
     draw = np.random.default_rng(0)
     x = draw.standard_normal((16, 3, 5)).astype(np.float32)

@@ -217,7 +217,7 @@ def test_migrate_takes_an_older_checkpoint_where_the_newest_is_damaged(
     later.write_bytes(newest.read_bytes()[:-1])
     out = run.parent / "new"
     assert main(["migrate", str(run), "--out", str(out)]) == 0
-    assert "Continuing from the older" in capsys.readouterr().err
+    assert "Using the older" in capsys.readouterr().err
     assert [path.name for path in out.glob("*.ckpt")] == [newest.name]
     check_carried(run, out)
 

@@ -77,17 +77,19 @@ def term_total():
 )
 def terms_total():
     """Set TARGETS to the samples so far, sum [1] to the weighted sum of the means of all `layers`
-    losses, and LOSS_SUM to that sum times TARGETS. Thread 0 does it."""
+    losses, and LOSS_SUM to that sum times TARGETS. As long as no loss counted a target, TARGETS
+    stays 0. Thread 0 does it."""
 
     def run(thread, nthreads, args):
         if thread == 0:
-            total = 0.0
+            total, counted = 0.0, 0
             for index in range(args.layers):
                 offset = TERMS + TERM_WORDS * index
                 each = _divisor(args.ctl, offset)
                 if each != 0.0:
+                    counted = 1
                     total += np.float64(_weight(args.w, index)) * (ld_f64(args.ctl, offset) / each)
-            samples = ld_i64(args.ctl, TARGETS) + ld_i64(args.ctl, COUNT)
+            samples = (ld_i64(args.ctl, TARGETS) + ld_i64(args.ctl, COUNT)) * counted
             st_i64(args.ctl, TARGETS, samples)
             st_f64(args.ctl, LOSS_SUM, to_real(samples) * total)
             st_f64(args.sum, 0, total)

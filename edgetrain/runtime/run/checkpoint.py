@@ -180,7 +180,7 @@ def _first_good(paths: list[Path], into: Mapping[str, np.ndarray] | None) -> Loa
         except CheckpointError as error:
             first = first or error
             continue
-        warning = None if first is None else f"{first} Continuing from the older {path}."
+        warning = None if first is None else f"{first} Using the older {path}."
         return Loaded(tensors, meta, path, warning)
     assert first is not None
     raise first

@@ -13,6 +13,7 @@ from ...errors import CheckpointError, UsageError
 from ...program import Program
 from ...program.atomic import clean_temporaries, unwritable
 from ...units.files import sync_directory
+from ...units.public import as_path
 from .checkpoint import load_checkpoint, save_step, step_files, step_of
 from .lock import RunLock
 
@@ -52,7 +53,7 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path, label: str = "out") -> None:
-        self.path, self._label = Path(path), label
+        self.path, self._label = as_path(label, path, "a directory"), label
         self.warnings: list[str] = []
         self._lock: RunLock | None = None
         self._guard, self._holders = allocate_lock(), 0  # number of blocks in `held`

@@ -52,7 +52,7 @@ class CheckpointWriter:
         self._session, self._folder, self._limit = session, folder, save_total_limit
         self._emit = emit
         self._skipped: Counter[str] = Counter()  # reasons since the last update
-        self._best: dict[str, np.ndarray] | None = None
+        self._best: tuple[dict[str, np.ndarray], Mapping[str, Any]] | None = None
         program = session.program
         # Values that training doesn't change need not be finite.
         self._fixed = {
@@ -122,17 +122,17 @@ class CheckpointWriter:
         Raises:
           RunError: the state is not finite, or cannot be written.
         """
-        state = self._session.state()
+        state, counters = self._session.state(), self._session.counters()
         self.check_finite()
         if self._folder is None:
-            self._best = {name: array.copy() for name, array in state.items()}
+            self._best = {name: array.copy() for name, array in state.items()}, counters
             return
+        meta = {"step": self._session.step, "counters": counters}
         with self.writing():
-            path = self._folder.path / BEST_FILE
-            save_checkpoint(path, state, {"step": self._session.step}, keep_previous=False)
+            save_checkpoint(self._folder.path / BEST_FILE, state, meta, keep_previous=False)
 
     def restore_best(self) -> None:
-        """Restore the state saved by `keep_best`.
+        """Restore the state saved by `keep_best`; steps and loss scale go on.
 
         Raises:
           UsageError: nothing was kept.
@@ -141,10 +141,16 @@ class CheckpointWriter:
         result, label = self._best, "the best state"
         if self._folder is not None and os.path.lexists(self._folder.path / BEST_FILE):
             loaded = load_checkpoint(self._folder.path / BEST_FILE)
-            result, label = loaded.tensors, str(loaded.used)
+            counters = loaded.meta.get("counters", {})  # older files have none
+            result, label = (loaded.tensors, counters), str(loaded.used)
         if result is None:
             raise UsageError("restore_best: there is no best state yet. Train with KeepBest().")
-        load_state(self._session, result, label)
+        tensors, counters = result
+        with self._session.turn:
+            load_state(self._session, tensors, label)
+            if counters:
+                counters = {**self._session.counters(), **control.of_state(counters)}
+                self._session.set_counters(self._session.step, counters)
 
     def count(self, result: StepResult) -> None:
         """Count a step.

@@ -72,11 +72,13 @@ class Run(NamedTuple):
     Attributes:
       state: the newest state; None before the first checkpoint.
       labels: class names, if the data or the model had them.
+      warning: the newest checkpoint is damaged, and this is an older one; None if it isn't.
     """
 
     program: Program
     state: dict[str, np.ndarray] | None
     labels: tuple[str, ...] | None = None
+    warning: str | None = None
 
 
 def open_run(directory: str | Path, *, best: bool = False) -> Run:
@@ -96,7 +98,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
     from .resuming import check_recipe
 
     check_recipe(check_run(loaded), program.digest(), directory)
-    result = loaded.meta.get("labels")
+    result, warning = loaded.meta.get("labels"), loaded.warning
     if best:
         path = directory / BEST_FILE
         if not os.path.lexists(path):
@@ -104,5 +106,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
                 f"{directory}: it has no best state. Train with --keep-best (KeepBest)."
             )
         loaded = load_checkpoint(path)
+        warning = loaded.warning
     check_state(program, loaded.tensors, str(loaded.used))
-    return Run(program, loaded.tensors, tuple(result) if result else labels_of(program.onnx))
+    labels = tuple(result) if result else labels_of(program.onnx)
+    return Run(program, loaded.tensors, labels, warning)

@@ -161,16 +161,17 @@ class Callbacks:
             for item in self._all:
                 item.check_known(known, evaluates)
 
-    def begin_fit(
-        self, trainer: Any, epochs: float | None, steps: int | None, evaluate: bool
-    ) -> None:
-        """Called before the first step of a `fit` call.
+    def check_evaluated(self, evaluate: bool) -> None:
+        """Check before training that monitored evaluations will take place.
 
         Raises:
           UsageError: a callback monitors an evaluation, but there will be none.
         """
         if not evaluate:
             self._check_known(["loss", "train_loss"], False)
+
+    def begin_fit(self, trainer: Any, epochs: float | None, steps: int | None) -> None:
+        """Called before the first step of a `fit` call."""
         for item in self._all:
             _of(item, "set_params", lambda params: None)({"epochs": epochs, "steps": steps})
             _of(item, "set_model", lambda model: None)(trainer)

@@ -23,7 +23,7 @@ from ...program import Program
 from ...screen.levels import levels
 from ...sparse import rewiring_of
 from ...units import finite_number
-from ...units.public import Uncopied, public, public_api
+from ...units.public import Uncopied, as_path, public, public_api
 from ..loading.program import opened_program
 from ..run.checkpoint import Loaded
 from ..run.folder import RunFolder
@@ -93,6 +93,7 @@ class Learner(Uncopied):
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()
         self._fitting, self._owner = allocate_lock(), 0  # the thread that is in `fit`
         self._first: FirstLook | None = None
+        self._before = 0, 0.0  # steps and epochs of calls of `fit` and `step` that have returned
         self._tried = -1  # step of the last attempted checkpoint
         self.rewiring = rewiring_of(self.program.recipe)
         self.total_steps = self._until = 0  # of the run; end of this `fit`
@@ -273,11 +274,14 @@ class Learner(Uncopied):
             result = self._handed_over.step(samples)
             assert result is not None
             if self._rollback.has_failed(result):
-                done = self.steps
+                done, lr, weights = self.steps, self.lr, self._changed.get("loss_weights")
                 self._take_state(self._rollback.back(done - 1, result))
+                self._restore_weights(weights)
+                self.session.lr = lr
                 self.session.ints[control.STEP] = done  # samples in between are lost
             elif result.skipped and not result.finite:
                 self._skips.note(result, 0, self._handed_over.fed(samples))
+        self._before = self._before[0] + 1, self._before[1]
         self._tell(result)
         self._look()
         if self._is_due():
@@ -353,10 +357,15 @@ class Learner(Uncopied):
         self.session.lr = meta["lr"]
         if "max_grad_norm" in meta.get("changed", {}):
             self._change({"max_grad_norm": meta["changed"]["max_grad_norm"]})
-        for name, weight in meta.get("changed", {}).get("loss_weights", {}).items():
-            self.loss_weights[name] = weight
+        self._restore_weights(meta.get("changed", {}).get("loss_weights"))
         self.session.set_schedule(self.schedule, self.total_steps)
         self.session.set_seen(self.schedule, meta["seen"])
+
+    def _restore_weights(self, changed: Mapping[str, float] | None) -> None:
+        """Set the weights of losses; None: the Program's."""
+        self.loss_weights.restore(changed)
+        if changed is None:
+            self._changed.pop("loss_weights", None)
 
     def predict(self, x: Any) -> np.ndarray:
         """The model's output (before a final softmax) in evaluation mode, float32.
@@ -582,7 +591,7 @@ class Learner(Uncopied):
             self._checkpoints.check_finite()
             block = self.session.ints.copy()
             keep_schedule(block, self.schedule)
-            write_stored(path, bundled, self.session.state(), block)
+            write_stored(as_path("save_stored", path), bundled, self.session.state(), block)
 
     def close(self) -> None:
         """Stop the workers."""

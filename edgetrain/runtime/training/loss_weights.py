@@ -32,6 +32,13 @@ class LossWeights(Mapping[str, float]):
     def __getitem__(self, name: str) -> float:
         return float(self._session.values[WEIGHTS][self._places[name]])
 
+    def restore(self, weights: Mapping[str, float] | None) -> None:
+        """Set all weights; None: those that the Program was compiled with."""
+        if weights is None:
+            weights = {term.label: term.loss.weight for term in self._session.terms}
+        for name in self:
+            self[name] = weights[name]
+
     def __setitem__(self, name: str, value: float) -> None:
         if name not in self._places:
             known = ", ".join(self._places) or "none, because it has only one loss"

@@ -12,7 +12,7 @@ class NoCallbacks:
     def nothing(self, *arguments: Any, **named: Any) -> None:
         """Ignore any event."""
 
-    check_monitors = begin_fit = begin_epoch = begin_step = nothing
+    check_monitors = check_evaluated = begin_fit = begin_epoch = begin_step = nothing
     end_step = end_evaluation = end_epoch = end_fit = call = check_outside = nothing
 
     def state(self) -> list[list[Any]]:

@@ -68,7 +68,7 @@ class Settings:
         """Make Settings from the keywords of a call.
 
         Raises:
-          UsageError: an unknown keyword.
+          UsageError: an unknown keyword, or a wrong type of `verbose`.
         """
         known = [field.name for field in dataclasses.fields(cls)]
         strange = [name for name in given if name not in known]
@@ -77,7 +77,11 @@ class Settings:
                 f"trainer: {strange[0]}: no such setting; expected program, data, out, "
                 f"{', '.join(known)}.{did_you_mean(strange[0], known)}"
             )
-        return cls(**given)
+        made = cls(**given)
+        typed("trainer: verbose", made.verbose, (bool, NoneType))  # used before `check`
+        if hasattr(made.metrics, "tolist"):
+            return dataclasses.replace(made, metrics=made.metrics.tolist())
+        return made
 
     @property
     def seconds(self) -> float:
@@ -123,7 +127,6 @@ class Settings:
                 f"trainer: validation {self.validation!r}: a string; expected a number, or data. "
                 f"Pass {float(self.validation):g}."
             )
-        typed("trainer: verbose", self.verbose, (bool, NoneType))
         if typed("trainer: resume", self.resume, (bool,)) and out is None:
             raise UsageError("trainer: resume: there is no directory to resume from. Pass out.")
         if not isinstance(self.schedule, Schedule | None):

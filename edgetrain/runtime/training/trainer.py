@@ -91,19 +91,19 @@ class Trainer(Learner):
         with _loading(given.verbose):
             super().__init__(program, out, given)
             self._stop, self._resumed, self._position = StopRequests(), "", Position()
-            self._data: Any = None
-            self._before = 0, 0.0  # steps and epochs of the calls of `fit` that have returned
             self._open(data)
         if self.folder:
             with self.folder.held():  # fail before training if it can't be
                 pass
         if given.resume:
             with self._showing(None):
-                self._resume_if_there()
+                if not self.resume():
+                    message = f"{self.out}: no checkpoint yet; starting at step 0."
+                    self._emit({"event": "note", "message": message})
 
     def _open(self, data: Any) -> None:
         """Open training and evaluation data, and check that they fit the model."""
-        self._data = data
+        self._data: Any = data
         shapes = {
             slot.name: (slot.shape[1:], slot.batch)
             for slot in self.program.inputs["micro"]
@@ -251,6 +251,7 @@ class Trainer(Learner):
         self._set_total(steps)
         self._say_whether_done(epochs)
         evaluate, self._ending = self._say_data(evaluate), ""
+        self._callbacks.check_evaluated(evaluate)
         self._go_beside()
         with (
             self._stop.listening(), self._checkpoints.writing(), self._record.kept(),
@@ -258,7 +259,7 @@ class Trainer(Learner):
         ):  # fmt: skip
             self._keep_program()
             self._begin("fit")
-            self._callbacks.begin_fit(self, epochs, steps, evaluate)
+            self._callbacks.begin_fit(self, epochs, steps)
             if self._position.ended:  # the run ended before callbacks were called
                 self._close(self._epoch_event(self.steps, 0.0), evaluate)
             while not self._ending and self._goes_on(epochs):
@@ -328,18 +329,19 @@ class Trainer(Learner):
         self._set_schedule(total if depends and total else self._until)
 
     def _one_epoch(self, passes: Passes, epochs: float | None) -> Event:
-        start, begun, position = time.perf_counter(), self.steps, self._position
+        start, first, position = time.perf_counter(), self.steps, self._position
         if not isinstance(passes, BatchPasses):
             position.epoch, position.done = divmod(self.steps, passes.length)
         passes.begin(position.epoch, position.done)
         self._callbacks.begin_epoch(position.epoch, position.done)
+        self._rollback.remember(self.steps, self.lr, self._changed, self._callbacks)
         while not (position.ended or self._ending):
             if not self._one_step(passes):
                 position.end_pass()
         position.ended = True
         if passes.dropped:
             self._emit({"event": "note", "message": passes.dropped})
-        event = self._epoch_event(begun, time.perf_counter() - start)
+        event = self._epoch_event(first, time.perf_counter() - start)
         if not self._ending and not self._goes_on(epochs):
             event["curve"] = self.history.curve(_POINTS)
         self._emit(event)
@@ -402,8 +404,12 @@ class Trainer(Learner):
         loaded = self._rollback.back(self.steps - 1, result)
         passes.check_again()
         self._take_state(loaded)
-        if "callbacks" in loaded.meta:
-            self._callbacks.load_state(loaded.meta["callbacks"], str(loaded.used))
+        callbacks = loaded.meta.get("callbacks")
+        if begun := self._rollback.begun_at(self.steps):
+            self.session.lr, weights, callbacks = begun
+            self._restore_weights(weights)
+        if callbacks is not None:
+            self._callbacks.load_state(callbacks, str(loaded.used))
         position = Position.of_json(loaded.meta["position"])
         if position.ended:
             position.close()
@@ -545,7 +551,7 @@ class Trainer(Learner):
         self._take_state(loaded)
         self._position = Position.of_json(meta.get("position", {}))
         self._started_lr = meta.get("started_lr", meta["lr"])
-        self._rollback.failed = set(meta.get("failed", ()))
+        self._rollback.resumed(meta.get("failed", ()))
         if changes or self.session.bad_steps >= MAX_BAD_STEPS:
             self._forget_failures()
         self._before = 0, 0.0
@@ -588,12 +594,6 @@ class Trainer(Learner):
         self._emit({"event": "note", "message": message})
         self._go_on_with(changes)
         return True
-
-    def _resume_if_there(self) -> None:
-        """Continue the run in `out`, or note that it has no checkpoint yet."""
-        if not self.resume():
-            message = f"{self.out}: no checkpoint yet; starting at step 0."
-            self._emit({"event": "note", "message": message})
 
     def interrupt(self) -> None:
         """Stop like Ctrl-C: once, after this minibatch; twice, discard it."""
