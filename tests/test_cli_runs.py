@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,68 @@ def test_a_run_that_does_not_begin_leaves_no_directory(
     monkeypatch.chdir(tmp_path)
     status, _ = outcome(capsys, *(str(part).format(edge=digits_edge) for part in argv))
     assert status == 4 and os.listdir() == []
+
+
+def test_a_refused_monitor_leaves_no_directory(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, digits_edge: Path
+) -> None:
+    out = tmp_path / "run"
+    argv = ["train", digits_edge, "--data", "digits", "--steps", 1, "--out", out, "--metrics", "f1"]
+    argv += ["--monitor", "f1", "--keep-best"]
+    status = main([*map(str, argv), "--no-eval"])
+    assert (status, "monitor 'f1'" in capsys.readouterr().err, out.exists()) == (2, True, False)
+    assert main([str(part) for part in argv]) == 0
+
+
+def test_an_older_checkpoint_is_named_where_the_newest_is_damaged(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, digits_edge: Path
+) -> None:
+    out, exported = tmp_path / "run", tmp_path / "out.onnx"
+    argv = ["train", digits_edge, "--data", "digits", "--steps", 2, "--save-steps", 1]
+    assert main([str(part) for part in (*argv, "--no-eval", "--out", out)]) == 0
+    newest = out / "step-00000002.ckpt"
+    content = bytearray(newest.read_bytes())
+    content[-1] ^= 1
+    newest.write_bytes(content)
+    capsys.readouterr()
+    for command in (["export", out, "-o", exported], ["eval", out, "--data", "digits"]):
+        status, err = outcome(capsys, *command)
+        assert status == 0 and err.startswith("warning: ") and str(newest) in err
+        assert f"Using the older {out / 'step-00000001.ckpt'}." in err
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.15, 0.3])
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_an_interrupt_while_loading_is_one_line(command: str, seconds: float) -> None:
+    argv = [sys.executable, "-c", _ENTRY, command, MODEL]
+    argv += ["--data", "digits", "--steps", "1000000"] if command == "train" else ["--prove"]
+    process = subprocess.Popen(
+        [*map(str, argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted" in err and "Traceback" not in err and "IMPORTANT" not in err, err
+
+
+_ENTRY = """
+import sys
+import time
+from edgetrain import __main__ as entry
+command_line = entry.main
+import signal
+usual = signal.signal
+def begun(*given):
+    result = usual(*given)
+    signal.signal = usual
+    print("begun", flush=True)
+    return result
+signal.signal = begun
+sys.exit(command_line())
+"""
 
 
 def test_a_directory_in_use_is_refused(
@@ -157,7 +220,7 @@ _SUPERVISED = """
 import ctypes, os, sys, time
 from edgetrain import cli
 
-def failing(arguments):
+def failing(arguments, loaded):
     os.write(2, b"noise of a library\\n")
     {failure}
 

@@ -38,9 +38,9 @@ sys.path.append(sys.argv[1])
 import edgetrain.cli
 run = edgetrain.cli._main
 
-def main(argv):
+def main(*arguments):
     assert not [name for name, module in sys.modules.items() if type(module).__name__ == "_Later"]
-    return run(argv)
+    return run(*arguments)
 
 edgetrain.cli._main = main
 edgetrain.cli.main(["--version"])

@@ -528,3 +528,52 @@ def test_a_run_without_a_checkpoint_is_evaluated_untrained(
     np.savez(tmp_path / "own.npz", x=X, y=Y)
     assert main(["eval", str(tmp_path), "--data", f"npz:{tmp_path}/own.npz"]) == 0
     assert f"{tmp_path} has no checkpoint yet" in capsys.readouterr().err
+
+
+ARRAYS = {
+    "class weights": (lambda path: et.Loss("cross_entropy", class_weights=np.ones(4)), None),
+    "losses": (lambda path: et.plan(path, losses=np.zeros(3)), "losses .*: expected losses by"),
+    "lora": (lambda path: et.plan(path, lora=np.zeros(3)), "lora .*: expected"),
+    "rewiring": (lambda path: et.plan(path, rewiring=np.zeros(3)), "rewiring: "),
+    "verbose": (lambda path: et.Trainer(compiled(path), verbose=np.zeros(3)), "verbose .*true or"),
+    "metrics": (
+        lambda path: et.Trainer(compiled(path), metrics=np.array(["nose", "auc"])), "'nose'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ARRAYS)
+def test_arrays_as_options_are_taken_or_refused(case: str, path: Path) -> None:
+    made, words = ARRAYS[case]
+    if words is None:
+        assert made(path).class_weights == (1.0, 1.0, 1.0, 1.0)
+        return
+    with pytest.raises(et.EdgetrainError, match=words):
+        made(path)
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", None, 3])
+def test_names_that_are_no_paths_are_refused(name: Any, program: Program) -> None:
+    trainer = et.Trainer(program, verbose=False)
+    calls = {
+        "save_stored": trainer.save_stored, "export_onnx": trainer.export_onnx,
+        "save": program.save, "load": et.load_onnx,
+    }  # fmt: skip
+    if isinstance(name, str):
+        calls |= {"resume": trainer.resume, "out": lambda out: et.Trainer(program, out=out)}
+    for call in calls.values():
+        with pytest.raises(et.EdgetrainError, match="expected"):
+            call(name)
+
+
+@pytest.mark.parametrize("where", ["file", "file/below"])
+def test_a_bundle_is_refused_before_the_work(where, tmp_path, program, monkeypatch) -> None:
+    from edgetrain.bundle import writing
+
+    monkeypatch.setattr(writing, "image_for", lambda *given: pytest.fail("it began"))
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(et.UsageError, match="-o .*: cannot be written: Not a directory"):
+        et.bundle(program, tmp_path / where)
+    with pytest.raises(et.UsageError, match="name 'a b': expected a C prefix"):
+        et.bundle(program, tmp_path / "new", name="a b")
+    assert not (tmp_path / "new").exists()

@@ -59,7 +59,7 @@ requires-python = "{python}"
 dependencies = {needs}
 
 [project.scripts]
-edgetrain = "edgetrain.cli:main"
+edgetrain = "edgetrain.__main__:main"
 
 [tool.setuptools.packages.find]
 include = ["edgetrain*"]

@@ -19,7 +19,7 @@ from ..kernels.emission.tape import Table, table_of
 from ..kernels.linking.reading import filled, sections
 from ..kernels.targets import Target
 from ..program import Program
-from ..program.atomic import unwritable, write_atomically
+from ..program.atomic import check_directory, unwritable, write_atomically
 from ..program.samples import elements
 from . import functions, module, rom, texts
 from .archive import archive
@@ -68,11 +68,12 @@ def write_bundle(
       RunError: a file can't be written.
     """
     where, processor = Path(directory), _target(program, target)
+    check_prefix(name)
+    check_directory(where, "-o")
     _check_addressed(program, max(one.arena_nbytes for one in (program, *sets)))
     image = image_for(program, 64 if processor.lanes > 1 else 8, sets)
     _check_mapped(image)
     _check_addressed(program, image.nbytes)
-    check_prefix(name)
     compiler = _compiler(cc, processor) if cc is not None else None
     digest(program, 0)  # compiles kernels before LLVM starts on the target
     checked = _begun(lambda: digest(program, CHECKED_STEPS))

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import EdgetrainError, Interrupted
 from ..screen.streams import lost, sturdy
@@ -24,11 +24,12 @@ _FAILED = 1
 _SLOW = ("plan", "advise", "compile", "bundle", "eval", "parity", "warm", "migrate")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, loaded: Callable[[], None] | None = None) -> int:
     """Run one command.
 
     Args:
       argv: arguments without the program name; None: those of the process.
+      loaded: called once the command's modules are loaded.
     Returns:
       The exit status: 0 success, 1 the run or comparison failed, 2 wrong usage, 3 does not fit the
       budget, 4 bad input file, 130 interrupted (129 hang-up, 143 terminated). Errors are one line
@@ -39,10 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     import_pathlib()
     with sturdy(next((word for word in argv if not word.startswith("-")), "")):
-        return _main(argv)
+        return _main(argv, loaded or _nothing)
 
 
-def _main(argv: Sequence[str]) -> int:
+def _nothing() -> None:
+    pass
+
+
+def _main(argv: Sequence[str], loaded: Callable[[], None] = _nothing) -> int:
     from .parser.arguments import parse
 
     arguments = parse(argv)
@@ -50,24 +55,26 @@ def _main(argv: Sequence[str]) -> int:
         return _shown(arguments)
     limit = address_limit()
     if limit is None:
-        return _quietly(arguments)
+        return _quietly(arguments, loaded)
     needs = needed(arguments.command, str(getattr(arguments, "model", None) or ""))
     if limit < needs:
         return _say(arguments, no_memory(limit, needs))
-    return supervised(lambda: _quietly(arguments), lambda: _say(arguments, no_memory(limit)))
+    return supervised(
+        lambda: _quietly(arguments, loaded), lambda: _say(arguments, no_memory(limit))
+    )
 
 
-def _quietly(arguments: Namespace) -> int:
+def _quietly(arguments: Namespace, loaded: Callable[[], None]) -> int:
     with warnings.catch_warnings():
         if not arguments.debug:
             warnings.simplefilter("ignore")
-        return _guarded(arguments)
+        return _guarded(arguments, loaded)
 
 
-def _guarded(arguments: Namespace) -> int:
+def _guarded(arguments: Namespace, loaded: Callable[[], None]) -> int:
     """Run the command; print any exception as one line."""
     try:
-        status = _run(arguments)
+        status = _run(arguments, loaded)
         # A run is stored in its directory; the result of other commands is their output.
         return status if arguments.command == "train" else _shown(status)
     except EdgetrainError as error:
@@ -115,13 +122,14 @@ def _bug(arguments: Namespace, error: Exception) -> int:
     )
 
 
-def _run(arguments: Namespace) -> int:
+def _run(arguments: Namespace, loaded: Callable[[], None]) -> int:
     with (
         waited(f"{arguments.command}: loading")
         if arguments.command in _SLOW
         else contextlib.nullcontext()
     ):
         module = importlib.import_module(f".commands.{arguments.module}", __name__)
+        loaded()
         return getattr(module, arguments.function)(arguments)
 
 

@@ -17,7 +17,7 @@ from ..program import TARGET
 from ..sparse import REWIRINGS, Rewiring, make_rewiring
 from ..units import finite_number
 from ..units.hints import did_you_mean
-from ..units.options import check_departures
+from ..units.options import check_departures, unpack_arrays
 from .keywords import Keywords as Keywords
 from .model.asked_lengths import make_lengths
 from .model.lora import make_lora
@@ -30,6 +30,7 @@ class Options(Declared):
     """A user's choices; with `microbatch` None, the planner chooses it."""
 
     def __post_init__(self) -> None:
+        unpack_arrays(self)
         self._take_losses()
         self._set("loss", Loss.of(self.loss))
         self._set("optimizer", Optimizer.of(self.optimizer))

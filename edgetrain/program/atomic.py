@@ -129,6 +129,22 @@ def check_target(path: str | os.PathLike[str], label: str, *, links: bool = True
         raise unwritable(path, label, error) from error
 
 
+def check_directory(path: Path, label: str) -> None:
+    """Check that files can be written to the directory `path`, which need not exist yet.
+
+    Args:
+      label: its name in messages, such as "-o".
+    Raises:
+      UsageError, RunError: as in `check_target`.
+    """
+    near = next((place for place in (path, *path.parents) if os.path.lexists(place)), Path())
+    if not near.is_dir():
+        error = NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        raise unwritable(near, label, error)
+    missing = path.relative_to(near).parts
+    check_target(near / missing[0] if missing else near / "MANIFEST.json", label)
+
+
 def unwritable(
     path: str | os.PathLike[str], label: str, error: OSError | ValueError
 ) -> RunError | UsageError:

@@ -1,6 +1,7 @@
 """Progress of training: JSON lines, a rich progress bar in a terminal, or plain lines."""
 
 import math
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -148,7 +149,7 @@ def describe(event: Event) -> str:
     if kind == "done":
         return (
             f"trained {counted(event['step'], 'step')}; the run is in {event['out']} "
-            f"(edgetrain export {event['out']} -o trained.onnx)"
+            f"(edgetrain export {shlex.quote(str(event['out']))} -o trained.onnx)"
         )
     return ""
 

@@ -101,12 +101,14 @@ def check_options(options: Any, owner: str = "") -> None:
 def check_types(options: Any, owner: str = "") -> None:
     """Check the types of a dataclass's fields, if `typed` knows them.
 
-    numpy numbers become Python numbers, and integers become floats in float fields.
+    numpy numbers become Python numbers, one-dimensional arrays tuples, and integers floats in float
+    fields.
 
     Args:
       owner: start of the message, such as "optimizer sgd".
     """
     owned: Any = type(options)
+    unpack_arrays(options)
     for name, kinds in _kinds(owned).items():
         value = typed(f"{_begin(owner)}{name}", getattr(options, name), kinds)
         object.__setattr__(options, name, value)
@@ -114,10 +116,23 @@ def check_types(options: Any, owner: str = "") -> None:
 
 def check_departures(options: Any, owner: str = "") -> None:
     """Refuse fields that differ from their default but have no effect with the others."""
+    unpack_arrays(options)
     fields = dataclasses.fields(options)
     values = {f.name: getattr(options, f.name) for f in fields}
     departs = [f.name for f in fields if values[f.name] != _default(f)]
     check_needs(departs, values, str, _begin(owner))
+
+
+def unpack_arrays(options: Any) -> None:
+    """Turn arrays into tuples, since a comparison with an array is not true or false."""
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if hasattr(value, "tolist") and getattr(value, "ndim", 0) > 0:
+            object.__setattr__(options, field.name, _tuple(value.tolist()))
+
+
+def _tuple(values: list) -> tuple:
+    return tuple(_tuple(value) if isinstance(value, list) else value for value in values)
 
 
 def _begin(owner: str) -> str:

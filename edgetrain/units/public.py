@@ -127,9 +127,10 @@ def as_path(label: str, value: Any, what: str = "the path of a file") -> Path:
     """A path from a string or path-like object.
 
     Raises:
-      UsageError: it is neither.
+      UsageError: it is neither, empty, or has a zero byte.
     """
-    if isinstance(value, str | PathLike) and isinstance(result := _spelt(value), str):
+    result = _spelt(value) if isinstance(value, str | PathLike) else ""
+    if isinstance(result, str) and result and "\0" not in result:
         return Path(result)
     shown = " ".join(repr(value[:40] if isinstance(value, bytes) else value).split())
     raise UsageError(f"{label} {shown[:80]}: expected {what}.")

@@ -113,6 +113,24 @@ def test_arrays_in_folders_have_the_splits_of_pictures(tmp_path: Path) -> None:
     assert y.tolist() == [1]
 
 
+@pytest.mark.parametrize("other", ["npy", "wav"])
+def test_folders_of_two_kinds_are_refused(tmp_path: Path, other: str) -> None:
+    write_pictures(tmp_path, {"red": (8, 8), "blue": (8, 8)})
+    if other == "npy":
+        np.save(tmp_path / "red" / "z.npy", np.zeros((3, 8, 8), np.float32))
+    else:
+        write_wav(tmp_path / "red" / "z.wav", np.zeros(100, np.float32))
+    with pytest.raises(DataError, match=rf"pictures \(\.png\), .*\.{other}.*; expected one kind"):
+        open_data(f"dir:{tmp_path}")
+    assert open_data(f"images:{tmp_path}").n == 2
+
+
+def test_samples_in_folders_of_classes_are_found(tmp_path: Path) -> None:
+    for name in ("red", "blue"):
+        write_pictures(tmp_path / name / "inner", {name: (8, 8)})
+    assert open_data(f"dir:{tmp_path}").n == open_data(f"images:{tmp_path}").n == 2
+
+
 def test_broken_pictures_are_named(tmp_path: Path) -> None:
     write_pictures(tmp_path, {"red": (4, 4), "blue": (4, 4)})
     (tmp_path / "red" / "two.png").write_bytes(b"no picture")

@@ -14,7 +14,7 @@ from ..parser.namespace import Namespace
 def bundle(arguments: Namespace) -> int:
     """Write the C library of a Program and print the RAM and flash it needs."""
     program = load_program(arguments.model)
-    name = arguments.name or name_of(arguments.model)
+    name = name_of(arguments.model) if arguments.name is None else arguments.name
     check_label(arguments.data, arguments.label)
     data = open_data(arguments.data, label=arguments.label) if arguments.data else None
     made = write_bundle(

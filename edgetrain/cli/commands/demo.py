@@ -1,5 +1,6 @@
 """`demo`: trains a small network on the embedded digits; needs no file."""
 
+import shlex
 from typing import Any
 
 from ...demo import compiled, trainer_of_digits
@@ -67,5 +68,6 @@ def _lines(done: dict[str, Any]) -> list[str]:
         f"{100 * done['accuracy']:.2f} % on held-out digits"
     ]
     if done["out"] is not None:
-        lines.append(f"the run is in {done['out']}: edgetrain export {done['out']} -o trained.onnx")
+        quoted = shlex.quote(str(done["out"]))
+        lines.append(f"the run is in {done['out']}: edgetrain export {quoted} -o trained.onnx")
     return [*lines, "next, your own model: edgetrain plan MODEL.onnx --budget BYTES"]

@@ -60,7 +60,7 @@ def parse_npy_header(head: bytes, name: str, *, words: bool = False) -> NpyHeade
     if not is_text and (dtype.kind not in "biuf" or dtype.itemsize > 8):
         raise DataError(
             f"{name}: values of type {str(dtype)[:40]}; expected integers or floats of at most "
-            "8 bytes. Convert them before saving{', such as y.astype(str)' * (dtype.kind == 'O')}."
+            f"8 bytes. Convert them before saving{', such as y.astype(str)' * (dtype.kind == 'O')}."
         )
     if not shape or not all(type(size) is int and size >= 0 for size in shape) or len(shape) > 32:
         raise DataError(f"{name}: shape {str(shape)[:80]}; expected (samples, ...). Reshape it.")

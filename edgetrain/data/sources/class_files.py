@@ -184,7 +184,9 @@ def kinds(folder: Path) -> set[str]:
     result: set[str] = set()
     for place in inner.iterdir():
         if _is_class(place):
-            result |= {path.suffix.lower() for path in place.iterdir()}
+            for _, folders, names in os.walk(place):
+                seen = (name for name in (*folders, *names) if name[:1] != ".")
+                result |= {os.path.splitext(name)[1].lower() for name in seen}
     return result
 
 

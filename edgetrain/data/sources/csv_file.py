@@ -368,7 +368,7 @@ def _split(line: bytes, separator: bytes | None) -> list[bytes]:
 
 def _number(cell: bytes) -> float | None:
     try:
-        return float(cell)
+        return None if b"_" in cell else float(cell)
     except ValueError:
         return None
 
@@ -399,4 +399,10 @@ def _target(path: str, label: str | None, header: list[bytes], columns: int) -> 
         if any(_UNDECODED in name for name in names):
             move = "The header is not UTF-8: save the file as UTF-8."
         raise DataError(f"{path}: no column {label!r}; found {result}. {move}")
+    if names.count(label) > 1:
+        places = [str(index + 1) for index, name in enumerate(names) if name == label]
+        raise DataError(
+            f"{path}: columns {' and '.join(places)} are both named {label!r}; expected one. "
+            "Rename the others."
+        )
     return names.index(label)

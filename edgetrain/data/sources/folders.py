@@ -84,9 +84,18 @@ def open_folders(where: str, options: Options) -> Splits:
     """
     folder = directory(where, "a directory with one folder per class")
     result = kinds(folder)
-    if ".npy" not in result and result & {*pictures.SUFFIXES}:
+    families = {"pictures": pictures.SUFFIXES, "sounds": sounds.SUFFIXES, ".npy files": (".npy",)}
+    there = {name: result & {*suffixes} for name, suffixes in families.items()}
+    there = {name: suffixes for name, suffixes in there.items() if suffixes}
+    if len(there) > 1:
+        listed = ", ".join(f"{name} ({min(there[name])})" for name in there)
+        raise DataError(
+            f"{where}: found {listed}; expected one kind. Move the others away, or use images: or "
+            "sounds: in place of dir:."
+        )
+    if "pictures" in there:
         return pictures.open_pictures(where, options)
-    if ".npy" not in result and result & {*sounds.SUFFIXES}:
+    if "sounds" in there:
         return sounds.open_sounds(where, options)
     return open_classes(where, (".npy",), _made, "pictures, .wav or .npy files")
 
