@@ -530,6 +530,16 @@ def test_a_run_without_a_checkpoint_is_evaluated_untrained(
     assert f"{tmp_path} has no checkpoint yet" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "text, words",
+    [("1.5", "expected whole bytes"), ("1.5B", "expected whole bytes"),
+     ("1e6", "a whole number of bytes, or"), ("-5", "a whole number of bytes, or")],
+)  # fmt: skip
+def test_budgets_are_whole_bytes(text: str, words: str, path: Path) -> None:
+    with pytest.raises(et.UsageError, match=rf"budget '{text}': .*{words}"):
+        et.plan(path, budget=text)
+
+
 ARRAYS = {
     "class weights": (lambda path: et.Loss("cross_entropy", class_weights=np.ones(4)), None),
     "losses": (lambda path: et.plan(path, losses=np.zeros(3)), "losses .*: expected losses by"),

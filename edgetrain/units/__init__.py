@@ -46,10 +46,12 @@ def parse_bytes(text: str | int) -> int:
         factor = _FACTORS.get(match[2].lower()) if match else None
         if match is None or factor is None:
             raise UsageError(
-                f"budget {text!r}: expected a number with a unit, such as '6.7MB' (B; kB, MB, GB "
-                "= powers of 1000; KiB, MiB, GiB = powers of 1024)."
+                f"budget {text!r}: expected a whole number of bytes, or a number with a unit, such "
+                "as '6.7MB' (B; kB, MB, GB = powers of 1000; KiB, MiB, GiB = powers of 1024)."
             )
         whole, _, fraction = match[1].partition(".")
+        if fraction.strip("0") and factor == 1:
+            raise UsageError(f"budget {text!r}: expected whole bytes. Add a unit, such as MiB.")
         digits = int((whole or "0") + fraction)
         nbytes = digits * factor // 10 ** len(fraction)
     if nbytes <= 0:

@@ -162,6 +162,9 @@ def test_npz_refuses_what_is_no_npz(tmp_path):
     for data in (b"", b"PK", bytes(1000), b"PK\x05\x06" + bytes(18), npy_bytes("")):
         path.write_bytes(data)
         fails(f"npz:{path}", "not a readable npz file|found no arrays")
+    np.savez(path, x=np.zeros((20, 3)), y=Y)
+    path.write_bytes(path.read_bytes()[:-30])
+    fails(f"npz:{path}", r"not a readable npz file \(it is truncated or damaged\)")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("../x.npy", b"")
     fails(f"npz:{path}", "array name '../x'")

@@ -138,9 +138,12 @@ def _unpack(
 def _damaged(where: str, error: Exception) -> DataError:
     reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
     with open_regular(where) as file:
-        result = kind_of(file.read(_LOCAL_NBYTES))
-    if result and not zipfile.is_zipfile(where):
-        reason = f"it is {result}"
+        head = file.read(_LOCAL_NBYTES)
+    if not zipfile.is_zipfile(where):
+        if head.startswith(b"PK"):
+            reason = "it is truncated or damaged"
+        elif result := kind_of(head):
+            reason = f"it is {result}"
     return DataError(
         f"{os.fspath(where)}: not a readable npz file ({reason}). Save it with numpy.savez."
     )
