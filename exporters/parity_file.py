@@ -20,8 +20,8 @@ from edgetrain.errors import DataError
 from edgetrain.formats import FP16, FP32, Format
 from edgetrain.formats.blocks import INT8
 from edgetrain.ops.model import Model
-from edgetrain.ops.norm import is_tracked
 from edgetrain.program.trained import with_tensors
+from edgetrain.units.statistics import is_tracked
 
 Arrays = dict[str, np.ndarray]
 Random = np.random.Generator

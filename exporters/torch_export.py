@@ -29,6 +29,7 @@ from torch import nn
 
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.exporters.onnx_save import save_atomically
+from edgetrain.exporters.torch_gradients import hooked, noting_gradients
 from edgetrain.exporters.torch_graph import make_trainable
 from edgetrain.exporters.torch_losses import traceable_losses
 from edgetrain.exporters.torch_names import Inventory, take_inventory
@@ -108,6 +109,8 @@ def export_torch(
     if not path.parent.is_dir():
         raise UsageError(f"'{path}': the directory does not exist. Create it first.")
     inventory = take_inventory(module)
+    _check_names(inventory, input_names, output_names)
+    inventory.changed_gradients = dict.fromkeys(hooked(module))
     with _quiet(), _training_mode(module), _random_state_kept(module):
         traced, program = _trace(module, inventory, inputs, named, input_names, output_names, opset)
     model = program.model
@@ -121,6 +124,17 @@ def export_torch(
         warnings.warn(message, ExportWarning, stacklevel=2)
     save_atomically(model, path, external_data)
     return path
+
+
+def _check_names(inventory: Inventory, *given: Sequence[str] | None) -> None:
+    """Refuse names of inputs and outputs that parameters or buffers have."""
+    taken = {*inventory.parameters, *inventory.buffers, *inventory.tied}
+    for name in (name for names in given for name in names or ()):
+        if name in taken:
+            raise UsageError(
+                f"{name!r}: a parameter or buffer of the module has this name. Choose another in "
+                "input_names or output_names."
+            )
 
 
 def _check_written(model: Any, module: nn.Module, opset: int) -> None:
@@ -239,6 +253,7 @@ def _trace(
                 traceable_functions(),
                 traceable_losses(),
                 traceable_experts(module),
+                noting_gradients(inventory.changed_gradients),
             ):
                 traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
             program = torch.onnx.export(

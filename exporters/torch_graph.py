@@ -10,6 +10,7 @@ import ast
 import itertools
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -64,6 +65,7 @@ def make_trainable(model: ir.Model, inventory: Inventory) -> None:
     fold_shapes(graph)
     fuse_local_response_norm(graph)
     masks_as_dropout(graph)
+    _seed(graph)  # the new ones too: equal draws are not one
     onnxscript.optimizer.optimize_ir(model, should_fold=_may_fold)
     _unseed(graph)
     _to_initializers(graph, tensors)
@@ -116,7 +118,11 @@ def _give_statistics(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def _to_inputs(graph: ir.Graph, inventory: Inventory) -> dict[str, ir.TensorProtocol]:
-    tensors = {}
+    tensors: dict[str, ir.TensorProtocol] = {}
+    taken = {*inventory.must_survive(), *(value.name for value in graph.inputs)}
+    for argument in graph.inputs:  # it may have the name of a parameter
+        if argument.name in inventory.must_survive():
+            argument.name = next(n for n in _inputs_of(argument.name) if n not in taken)
     for name in inventory.must_survive():
         value = graph.initializers.pop(name, None)
         if value is not None and value.const_value is not None:
@@ -124,6 +130,12 @@ def _to_inputs(graph: ir.Graph, inventory: Inventory) -> dict[str, ir.TensorProt
             value.const_value = None
             graph.inputs.append(value)
     return tensors
+
+
+def _inputs_of(name: str | None) -> Iterator[str]:
+    """Other names of an input: NAME_input, NAME_input2, .."""
+    yield f"{name}_input"
+    yield from (f"{name}_input{k}" for k in itertools.count(2))
 
 
 def _to_initializers(graph: ir.Graph, tensors: dict[str, ir.TensorProtocol]) -> None:

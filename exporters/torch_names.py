@@ -5,7 +5,7 @@ Vocabulary: the *kept* name of a tensor is the one in the ONNX file, the first t
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -29,6 +29,7 @@ class Inventory:
       stale: used buffers whose update in the forward pass is not in the file.
       stopped: places where the forward pass stops gradients to parameters.
       padding_idx: embedding weight -> its padding row.
+      changed_gradients: hooks and functions that change gradients, which are not in the file.
       random: nodes of the file that also draw random numbers in evaluation.
       drawn_outside: whether the forward pass used random generators of Python or numpy.
     """
@@ -43,6 +44,7 @@ class Inventory:
     stale: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     padding_idx: dict[str, int] = field(default_factory=dict)
+    changed_gradients: dict[str, None] = field(default_factory=dict)
     random: list[str] = field(default_factory=list)
     drawn_outside: bool = False
 
@@ -99,6 +101,12 @@ class Inventory:
                 f"{', '.join(self.stopped)}, but ONNX can't express this, so gradients flow. "
                 "Freeze these parameters, or move the branch out of the module."
             )
+        if self.changed_gradients:
+            messages.append(
+                f"module '{self.owner}': {', '.join(self.changed_gradients)} may change gradients, "
+                "but the file has only the forward pass, so edgetrain derives it. Remove them, or "
+                "check that they agree with autograd."
+            )
         if self.drawn_outside:
             messages.append(f"module '{self.owner}': {DRAWN_OUTSIDE}")
         if self.random:
@@ -130,11 +138,12 @@ def take_inventory(module: nn.Module) -> Inventory:
 
     Raises:
       UsageError: a lazy parameter without a shape; a batch-norm with momentum=None; two parameters
-        in the same memory.
+        or a buffer and a
+        parameter in the same memory.
     """
     inventory = Inventory(type(module).__name__)
     first: dict[int, str] = {}
-    homes: dict[tuple[int, tuple[int, ...]], str] = {}
+    places: list[_Place] = []
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if isinstance(parameter, nn.UninitializedParameter):
             raise UsageError(f"'{name}' has no shape yet. Run the module once, then export it.")
@@ -143,12 +152,9 @@ def take_inventory(module: nn.Module) -> Inventory:
             continue
         first[id(parameter)] = name
         inventory.parameters[name] = parameter
-        home = (parameter.data_ptr(), tuple(parameter.shape))
-        if parameter.numel() and homes.setdefault(home, name) != name:
-            raise UsageError(
-                f"'{name}' and '{homes[home]}' are two parameters over the same memory. "
-                "Assign one nn.Parameter to both places to tie them, or clone the data."
-            )
+        place = _Place.of(name, parameter)
+        _check_memory(place, places)
+        places.append(place)
     persistent = set(module.state_dict(keep_vars=True))
     for name, buffer in module.named_buffers(remove_duplicate=False):
         if id(buffer) in first:
@@ -156,10 +162,50 @@ def take_inventory(module: nn.Module) -> Inventory:
             continue
         first[id(buffer)] = name
         inventory.buffers[name] = buffer
+        _check_memory(_Place.of(name, buffer), places)
         if name in persistent:
             inventory.persistent.add(name)
     _check_batch_norms(module)
     return inventory
+
+
+class _Place(NamedTuple):
+    """The addresses from a tensor's first to its last element."""
+
+    start: int
+    stop: int
+    name: str
+    tensor: torch.Tensor
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor) -> "_Place":
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        last = sum((size - 1) * stride for size, stride in steps)
+        start = tensor.data_ptr()
+        nbytes = (last + 1) * tensor.element_size() if start and tensor.numel() else 0
+        return cls(start, start + nbytes, name, tensor)
+
+    def overlaps(self, other: "_Place") -> bool:
+        """Whether both have an element in the same memory."""
+        if self.start >= other.stop or other.start >= self.stop:
+            return False
+        a, b, first = self.tensor, other.tensor, min(self.start, other.start)
+        if a.dtype != b.dtype:
+            return True
+        step = a.element_size()
+        seen = torch.zeros((max(self.stop, other.stop) - first) // step, dtype=torch.bool)
+        seen.as_strided(a.shape, a.stride(), (self.start - first) // step).fill_(True)
+        return bool(seen.as_strided(b.shape, b.stride(), (other.start - first) // step).any())
+
+
+def _check_memory(place: _Place, places: list[_Place]) -> None:
+    """Refuse a tensor in the memory of another one."""
+    other = next((one for one in places if place.overlaps(one)), None)
+    if other is not None:
+        raise UsageError(
+            f"'{place.name}' and '{other.name}' are two tensors over the same memory. Assign one "
+            "nn.Parameter to both places to tie them, or clone the data."
+        )
 
 
 def _check_batch_norms(module: nn.Module) -> None:

@@ -24,6 +24,7 @@ DRAWN_OUTSIDE = (
     "transformers configuration)."
 )
 _DRAWN = ("RandomUniform", "RandomUniformLike")
+_SELU = 1.7580993408473766  # minus the limit of SELU, the value of dropped elements
 # Comparisons that hold for a share p of numbers u in [0, 1): as (u, p), and as (p, u).
 _BELOW, _ABOVE = ("Less", "LessOrEqual"), ("Greater", "GreaterOrEqual")
 
@@ -61,12 +62,37 @@ def traceable_random_numbers() -> Iterator[None]:
         slope = torch.rand_like(x) * (upper - lower) + lower if training else middle
         return torch.where(x >= 0, x, x * slope)
 
+    def alpha(x: Tensor, p: float, train: bool, like: Tensor) -> Tensor:
+        """Alpha dropout from Dropout of ones; in evaluation that is 1, and the result x."""
+        dropped = torch.nn.functional.dropout(torch.ones_like(like), p, train)
+        if p == 1.0:
+            return x * dropped
+        scale = ((_SELU**2 * p + 1) * (1 - p)) ** -0.5
+        noise = dropped * (1 - p)
+        return torch.where(dropped == 1, x, scale * (x * noise - _SELU * (1 - noise - p)))
+
+    def alpha_dropout(x: Tensor, p: float, train: bool) -> Tensor:
+        return alpha(x, p, train, x)
+
+    def feature_alpha_dropout(x: Tensor, p: float, train: bool) -> Tensor:
+        return alpha(x, p, train, x.new_ones((*x.shape[:2], *(1 for _ in x.shape[2:]))))
+
+    def alpha_dropout_in_place(x: Tensor, p: float, train: bool) -> Tensor:
+        return x.copy_(alpha_dropout(x, p, train))
+
+    def feature_alpha_dropout_in_place(x: Tensor, p: float, train: bool) -> Tensor:
+        return x.copy_(feature_alpha_dropout(x, p, train))
+
     checked = torch.distributions.Distribution._validate_args
     with contextlib.ExitStack() as stack:
         for name, drop in {
             "feature_dropout": drop_channels,
             "dropout_": drop_in_place,
             "feature_dropout_": drop_channels_in_place,
+            "alpha_dropout": alpha_dropout,
+            "alpha_dropout_": alpha_dropout_in_place,
+            "feature_alpha_dropout": feature_alpha_dropout,
+            "feature_alpha_dropout_": feature_alpha_dropout_in_place,
         }.items():
             stack.enter_context(mock.patch.object(torch._VF, name, drop, create=True))
         stack.enter_context(mock.patch.object(torch.Tensor, "uniform_", uniform))
@@ -98,13 +124,19 @@ def _mask(node: ir.Node) -> tuple[ir.Node, float] | None:
     """(the draw, share of ones) of a node that makes a float mask; None for other nodes."""
     if node.op_type == "Cast" and node.attributes.get_int("to", 0) == ir.DataType.FLOAT:
         compared = node.inputs[0].producer() if node.inputs[0] is not None else None
-        return _compared(compared) if compared is not None else None
+        return _compared(compared) if compared is not None and _is_read_once(compared) else None
     if node.op_type == "Floor" and node.inputs[0] is not None:
         added = node.inputs[0].producer()
-        if added is None or added.op_type != "Add":
+        if added is None or added.op_type != "Add" or not _is_read_once(added):
             return None
         return _share(*added.inputs) or _share(*reversed(added.inputs))
     return None
+
+
+def _is_read_once(node: ir.Node) -> bool:
+    """Whether a mask is all that comes from this node: masks of one draw belong together."""
+    output = node.outputs[0]
+    return len(output.uses()) == 1 and not output.is_graph_output()
 
 
 def _compared(node: ir.Node) -> tuple[ir.Node, float] | None:
@@ -124,7 +156,9 @@ def _share(draw: ir.Value | None, number: ir.Value | None) -> tuple[ir.Node, flo
     """(the draw, the number) of a uniform draw in [0, 1) and a constant between 0 and 1."""
     drawn = draw.producer() if draw is not None else None
     constant = number.const_value if number is not None else None
-    if drawn is None or drawn.op_type not in _DRAWN or constant is None or constant.size != 1:
+    if drawn is None or drawn.op_type not in _DRAWN or not _is_read_once(drawn):
+        return None
+    if constant is None or constant.size != 1:
         return None
     low, high = (drawn.attributes.get_float(name, d) for name, d in (("low", 0.0), ("high", 1.0)))
     share = float(np.ravel(constant.numpy())[0])

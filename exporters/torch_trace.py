@@ -64,6 +64,8 @@ def _kind(node: Node) -> str:
 def _read_padding(inventory: Inventory, node: Node, targets: dict[str, str]) -> None:
     if _kind(node) != "embedding" or len(node.args) < 3:
         return
+    if len(node.args) > 3 and node.args[3]:
+        inventory.changed_gradients["scale_grad_by_freq"] = None
     weight, row = node.args[0], node.args[2]
     if isinstance(row, int) and row >= 0 and isinstance(weight, Node) and weight.name in targets:
         inventory.padding_idx[targets[weight.name]] = row
@@ -98,7 +100,7 @@ def _stopped_gradients(inventory: Inventory, traced: ExportedProgram) -> list[st
                 trainable.add(node)
         elif trainable.intersection(node.all_input_nodes):
             without_grad = _kind(node) == "wrap_with_set_grad_enabled" and not node.args[0]
-            if _kind(node) == "detach" or without_grad:
+            if _kind(node) in ("detach", "detach_") or without_grad:
                 stopped[_module_path(node)] = None
             else:
                 trainable.add(node)

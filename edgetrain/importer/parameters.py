@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from ..ops.norm import is_tracked
 from ..ops.registry import OnnxNode
+from ..units.statistics import is_tracked
 from .names import derived_names, tied_copies
 from .origin import Origin, claim, is_anonymous, is_named_number, is_weight_name, origin_of
 from .tables import is_counting, is_formula, is_hiding, is_progression, is_table

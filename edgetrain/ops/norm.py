@@ -6,24 +6,16 @@ So bn_apply is cheap to recompute, and can be merged into its reader (compiler/p
 attrs of bn_apply: act, lo, hi of an activation that follows.
 """
 
-import re
 from typing import Any
 
 from ..ir import Node
+from ..units.statistics import is_tracked
 from . import samples
 from .affine import affinely
 from .registry import Op, images, onnx_rule, register
 from .strides import channels
 
 # Statistics missing in the original module, as named by exporters/torch_graph.py.
-_UNTRACKED = re.compile(r"no_(mean|variance)_\d+")
-
-
-def is_tracked(statistic: str) -> bool:
-    """Whether a batch-norm has running statistics; otherwise it always uses batch statistics."""
-    return _UNTRACKED.fullmatch(statistic) is None
-
-
 _NO_ACT = {"act": 0, "lo": 0.0, "hi": 0.0}
 
 

@@ -16,6 +16,7 @@ from ..errors import ProgramError, RunError, UsageError, warn
 from ..formats import decoded
 from ..formats.csr import dense_state, layers_of
 from ..units.public import as_path
+from ..units.statistics import is_tracked
 from .adapters import merged
 from .atomic import write_atomically
 from .finite import finite_part, nonfinite
@@ -424,12 +425,16 @@ def _bfloat16(array: np.ndarray) -> np.ndarray:
 def _set_inference(graph: Message) -> None:
     """Use running statistics in batch-norm, and remove dropout and extra outputs."""
     moved: dict[str, str] = {}
+    untracked: set[str] = set()
     for node in graph.messages(NODES):
         reads = [moved.get(name, name) for name in node.texts(READS)]
         kind = node.text(OP_TYPE)
         if kind == "BatchNormalization":
             # A second application of the same layer reads the statistics that the first updated.
             writes = node.texts(WRITES)
+            if not is_tracked("".join(reads[3:4])) or untracked.intersection(reads[3:4]):
+                untracked.update(writes[1:2])  # it uses batch statistics in evaluation too
+                continue
             moved.update(zip(writes[1:3], reads[3:5], strict=False))
             _rename(node, WRITES, writes[:1])
             node.keep(ATTRIBUTES, lambda attribute: attribute.text(NAME) != "training_mode")

@@ -147,3 +147,83 @@ def test_a_minibatch_is_split_where_each_sample_draws_its_own(tmp_path):
         found = Compilation(model, make_options(loss="mse", minibatch=8)).prepared.samples
         assert found.kind == kind
     assert "draws random numbers for the whole batch" in found.why
+
+
+class _Mixed(nn.Module):
+    """x in two parts, chosen by masks of one draw or of two."""
+
+    def __init__(self, parts) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.parts = nn.Linear(6, 4), parts
+
+    def forward(self, x):
+        return self.parts(self.first(x))
+
+
+def _both(x):
+    drawn = torch.rand_like(x)
+    return x * (drawn < 0.5).float() + x * (drawn >= 0.5).float()
+
+
+def _nested(x):
+    drawn = torch.rand_like(x)
+    return x * (drawn < 0.7).float() * (drawn < 0.3).float() - x * (drawn < 0.3).float()
+
+
+def _negated(x):
+    mask = torch.rand_like(x) < 0.5
+    return x * mask.float() + x * (~mask).float()
+
+
+@pytest.mark.parametrize("parts, share", [(_both, 1.0), (_nested, 0.0), (_negated, 1.0)])
+def test_masks_of_one_draw_belong_together(tmp_path, parts, share):
+    module = _Mixed(parts)
+    with pytest.warns(ExportWarning, match="draw random numbers"):
+        path = export_torch(module, _X, tmp_path / "model.onnx")
+    program = et.compile(path, loss="mse", optimizer=et.SGD(lr=0.0), minibatch=8, microbatch=4)
+    trainer, y = et.Trainer(program), np.zeros((8, 4), np.float32)
+    expected = float((share * module.first(_X)).square().mean().detach())
+    for _ in range(3):
+        assert trainer.step(_X.numpy(), y).loss == pytest.approx(expected, rel=1e-5, abs=1e-9)
+
+
+def _two(x):
+    first, second = torch.rand_like(x), torch.rand_like(x)
+    return x * (first < 0.5).float() - x * (second < 0.5).float()
+
+
+def test_equal_shares_of_two_draws_are_two_dropouts(tmp_path):
+    path = export_torch(_Mixed(_two), _X, tmp_path / "model.onnx")
+    names = [node.op_type for node in onnx.load(path).graph.node]
+    assert names.count("Dropout") == 2
+    program = et.compile(path, loss="mse", optimizer=et.SGD(lr=0.0), minibatch=8, microbatch=4)
+    assert et.Trainer(program).step(_X.numpy(), np.zeros((8, 4), np.float32)).loss > 1e-3
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("kind", [nn.AlphaDropout, nn.FeatureAlphaDropout])
+def test_alpha_dropout_is_nothing_in_evaluation(tmp_path, kind, inplace):
+    part = kind(0.3, inplace=inplace)
+    module = nn.Sequential(nn.Linear(6, 4), nn.SELU(), part, nn.Linear(4, 3))
+    path = export_torch(module, _X, tmp_path / "model.onnx")
+    expected = module.eval()(_X).detach().numpy()
+    trainer = et.Trainer(et.compile(path, loss="mse", minibatch=8, microbatch=4))
+    np.testing.assert_allclose(trainer.predict(_X), expected, rtol=1e-5, atol=1e-6)
+    assert parity(path, steps=2, minibatch=8).ok
+
+
+@pytest.mark.parametrize("kind", [nn.AlphaDropout, nn.FeatureAlphaDropout])
+def test_alpha_dropout_keeps_mean_and_variance(tmp_path, kind):
+    x = torch.randn(64, 256, generator=torch.Generator().manual_seed(0))
+    module = nn.Sequential(nn.Linear(256, 256, bias=False), kind(0.3))
+    with torch.no_grad():
+        module[0].weight.copy_(torch.eye(256))
+    path = export_torch(module, x, tmp_path / "model.onnx")
+    program = et.compile(path, loss="mse", optimizer=et.SGD(lr=0.0), minibatch=64, microbatch=64)
+    trainer, zero = et.Trainer(program), np.zeros((64, 256), np.float32)
+    losses = [trainer.step(x.numpy(), zero).loss for _ in range(5)]
+    with torch.no_grad():
+        expected = [float(module.train()(x).square().mean()) for _ in range(5)]
+    assert np.mean(losses) == pytest.approx(np.mean(expected), rel=0.05)
+    assert len({*losses}) == 5

@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+import edgetrain as et
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.exporters import ExportWarning, export_torch
 from tests.exporters.exported import attribute, export, initializers, metadata, nodes, run
@@ -294,7 +296,7 @@ def test_export_refuses_lazy_parameters(tmp_path):
 def test_export_refuses_two_parameters_over_one_memory(tmp_path):
     module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     module[1].weight = nn.Parameter(module[0].weight.data)
-    with pytest.raises(UsageError, match=r"'1\.weight' and '0\.weight' are two parameters"):
+    with pytest.raises(UsageError, match=r"'1\.weight' and '0\.weight' are two tensors"):
         export_torch(module, torch.zeros(2, 3), tmp_path / "model.onnx")
 
 
@@ -433,3 +435,124 @@ def test_a_recurrence_keeps_its_length_symbolic(cell, options, tmp_path):
         x = torch.randn((3, time, 4) if first else (time, 3, 4))
         for found, expected in zip(run(model, (x,)), module(x), strict=True):
             np.testing.assert_allclose(found, expected.detach(), atol=1e-6)  # other summation order
+
+
+class _Named(nn.Module):
+    """A parameter and a buffer with names of arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.x = nn.Parameter(torch.randn(1, 6))
+        self.register_buffer("y", torch.rand(1, 6) + 0.5)
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x, y):
+        return self.layer((x - self.x) / self.y + y)
+
+
+def test_arguments_may_have_names_of_parameters(tmp_path):
+    module, given = _Named(), (torch.randn(4, 6), torch.randn(4, 6))
+    model = export(module, given, tmp_path)
+    assert [value.name for value in model.graph.input] == ["x_input", "y_input"]
+    assert {"x", "y", "layer.weight", "layer.bias"} == {*initializers(model)}
+    arrays = {f"{n}_input": t.numpy() for n, t in zip("xy", given, strict=True)}
+    (found,) = et.forward(tmp_path / "model.onnx", arrays).values()
+    np.testing.assert_allclose(found, module(*given).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [{"input_names": ["x", "b"]}, {"output_names": ["layer.weight"]}])
+def test_given_names_are_not_those_of_parameters(tmp_path, given):
+    pair = torch.zeros(2, 6), torch.zeros(2, 6)
+    with pytest.raises(UsageError, match="a parameter or buffer of the module has this name"):
+        export_torch(_Named(), pair, tmp_path / "model.onnx", **given)
+
+
+class _Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return -0.5 * g
+
+
+class _Changed(nn.Module):
+    """A net whose gradients are changed in some way."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.first, self.last, self.how = nn.Linear(4, 4), nn.Linear(4, 2), how
+        self.rows = nn.Embedding(5, 4, scale_grad_by_freq=how == "scale_grad_by_freq")
+        if how == "module hook":
+            self.first.register_full_backward_hook(lambda module, given, made: None)
+        if how == "parameter hook":
+            self.first.weight.register_hook(lambda g: g * 0.5)
+
+    def forward(self, x):
+        h = self.first(x) + self.rows(torch.zeros(x.shape[0], dtype=torch.int64))
+        if self.how == "function":
+            h = _Reversed.apply(h)
+        if self.how == "hook":
+            h.register_hook(lambda g: g * 0.5)
+        if self.how == "detach_":
+            h = h.clone().detach_()
+        if self.how == "inference_mode":
+            with torch.inference_mode():
+                h = 2 * h
+        return self.last(h)
+
+
+CHANGED = {
+    "function": r"_Reversed\.backward", "hook": "register_hook", "module hook": "first may change",
+    "parameter hook": r"first\.weight may", "scale_grad_by_freq": "scale_grad_by_freq",
+    "detach_": "stops gradients", "inference_mode": "stops gradients",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", CHANGED)
+def test_changed_gradients_are_told(tmp_path, how):
+    with pytest.warns(ExportWarning, match=CHANGED[how]):
+        export_torch(_Changed(how), torch.zeros(3, 4), tmp_path / "model.onnx")
+
+
+def test_gradients_that_autograd_derives_are_not_told(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ExportWarning)
+        export_torch(_Changed("not at all"), torch.zeros(3, 4), tmp_path / "model.onnx")
+
+
+def test_parts_of_a_parameter_s_memory_are_refused(tmp_path):
+    module = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 3, bias=False))
+    module[1].weight = nn.Parameter(module[0].weight.data.t())
+    with pytest.raises(UsageError, match="over the same memory"):
+        export_torch(module, torch.zeros(2, 3), tmp_path / "model.onnx")
+    module = nn.Sequential(nn.Linear(3, 4, bias=False))
+    module.register_buffer("rows", module[0].weight.data[1:])
+    with pytest.raises(UsageError, match="'rows' and '0.weight'"):
+        export_torch(module, torch.zeros(2, 3), tmp_path / "model.onnx")
+
+
+def test_columns_of_one_memory_are_parameters(tmp_path):
+    whole = torch.randn(4, 6)
+    module = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(3, 4, bias=False))
+    module[0].weight, module[1].weight = (
+        nn.Parameter(part) for part in (whole[:, :3], whole[:, 3:])
+    )
+    module.forward = lambda x: module[0](x) + module[1](x)
+    assert len(initializers(export(module, torch.zeros(2, 3), tmp_path))) == 2
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_norms_without_statistics_stay_without_in_the_trained_file(tmp_path, twice):
+    norm = nn.BatchNorm1d(4, track_running_stats=False)
+    module = nn.Sequential(nn.Linear(6, 4), norm, nn.Tanh(), *([norm] if twice else []))
+    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+    path = export_torch(module, x, tmp_path / "model.onnx")
+    program = et.compile(path, loss="mse", optimizer=et.SGD(lr=0.1), minibatch=8, microbatch=8)
+    trainer = et.Trainer(program)
+    trainer.step(x.numpy(), np.zeros((8, 4), np.float32))
+    out = trainer.export_onnx(tmp_path / "out.onnx")
+    found = run(onnx.load(out), (x,))[0]
+    np.testing.assert_allclose(found, trainer.predict(x), rtol=1e-4, atol=1e-5)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import ModelError
 from ...ir import Graph, Node, Value
-from ...ops.norm import is_tracked
+from ...units.statistics import is_tracked
 from ..model.trained import Choice
 
 
