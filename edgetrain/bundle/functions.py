@@ -44,7 +44,8 @@ FUNCTIONS = (
         "data", "drive_data",
         (("NAME_fill *", "fill"), ("void *", "user"), ("int64_t", "train"), ("int64_t", "held")),
         ("memory", "fill", "user", "train", "held"),
-        "Set the source of samples: `train` training samples (split 1), `held` for eval (split 0).",
+        "Set the source of samples: `train` training samples (split 1), `held` for eval (split 0). "
+        "Within a minibatch it is busy.",
     ),
     Function(
         "input", "drive_input",
@@ -111,7 +112,8 @@ FUNCTIONS = (
     ),
     Function(
         "set", "drive_set", (("int", "value"), ("const float *", "from")),
-        ("memory", "rom", "value", "from"), "Replace a value of the table below.",
+        ("memory", "rom", "value", "from"), "Replace a value of the table below. A "
+        "saved state does not contain weights of losses: set them again after loading one.",
     ),
     Function(
         "digest", "drive_sum", (), ("memory", "rom"),

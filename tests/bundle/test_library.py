@@ -55,6 +55,50 @@ def test_pieces_have_the_bits_of_the_whole(library, expected, parts):
     assert net.digest() & 0xFFFFFFFF == expected and pieces > STEPS * 20 * parts
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_step_finishes_the_minibatch_that_polls_began(library, parts):
+    other = library.net().made_up().steps(2)
+    expected, report = other.digest(), other.report()
+    pieces, done = 0, False
+    while not done:
+        pieces += 1
+        net = library.net().made_up().steps(1)
+        assert net.split(parts) == 0
+        done = layout.DONE in [net.poll() for _ in range(pieces)]
+        if not done:
+            assert net.step() == layout.DONE
+            found = net.report()
+            assert (net.digest(), found.step) == (expected, 2), pieces
+            assert (found.loss, found.grad_norm) == (report.loss, report.grad_norm)
+    assert pieces > 20 * parts
+
+
+def test_data_is_not_changed_within_a_minibatch(library, expected):
+    net = library.net().made_up().steps(1)
+    fill = made_up_fill(library.program)
+    while net.poll() == layout.MORE:
+        assert net.ask(fill, library.program.minibatch) == device.BUSY
+    net.steps(STEPS - 2)
+    assert net.digest() & 0xFFFFFFFF == expected
+    assert net.ask(fill, library.program.minibatch) == 0
+
+
+def test_means_of_nothing_are_no_numbers(two_layers):
+    program = et.compile(two_layers, minibatch=8, microbatch=4, threads=1)
+    net, good = Loaded(program).net(), made_up_fill(program)
+
+    def fill(user, split, sample, x, y):
+        good(user, split, sample, x, y)
+        if not split:
+            ctypes.c_int32.from_address(y).value = -100
+        return 0
+
+    assert net.ask(fill, 8, 5) == 0
+    loss, accuracy = ctypes.c_double(), ctypes.c_double()
+    assert net.eval(ctypes.addressof(loss), ctypes.addressof(accuracy)) == 0
+    assert math.isnan(loss.value) and math.isnan(accuracy.value)
+
+
 @pytest.fixture(scope="module")
 def weighted(two_layers):
     loss = Loss("cross_entropy", sample_weights=True)

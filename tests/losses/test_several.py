@@ -230,6 +230,25 @@ def test_a_weight_changes_while_training_and_is_resumed(tmp_path):
     again.close()
 
 
+def test_a_state_for_a_bundle_is_refused_if_it_would_train_otherwise(tmp_path):
+    data, path = drawn(), tmp_path / "state.bin"
+    program = et.compile(two_heads().model("class", "box"), losses=LOSSES, minibatch=8)
+    trainer = et.Trainer(program)
+    trainer.save_stored(path)
+    trainer.loss_weights["box"] = 0.1
+    with pytest.raises(et.UsageError, match=r"loss weight box 0\.1; the bundle's Program has 0\.5"):
+        trainer.save_stored(path)
+    trainer.loss_weights["box"] = 0.5
+    trainer.save_stored(path)
+    clipped = et.Trainer(program, max_grad_norm=0.05)
+    with pytest.raises(et.UsageError, match=r"max_grad_norm 0\.05; the bundle's Program has 0;"):
+        clipped.save_stored(path)
+    some = {name: array[:20] for name, array in data.items()}
+    partial = et.Trainer(program, some, keep_last=True)
+    with pytest.raises(et.UsageError, match="keep_last: 20 samples leave a partial minibatch"):
+        partial.save_stored(path)
+
+
 def test_loss_and_gradients_take_targets_by_output():
     net, data = two_heads(), drawn()
     target = {"class": data["class"][:8], "box": data["box"][:8]}

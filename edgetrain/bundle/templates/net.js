@@ -92,10 +92,10 @@ class Net {
   data({ train, held = 0, sample, x, y, heldX, heldY, factor = 1, shift = 0 }) {
     let small = false;
     if (!sample) ({ train, held, sample, small } = arrays(x, y, heldX, heldY));
+    this.#check("data", this.#x.net_data(this.#net, this.#fill, 0, BigInt(train), BigInt(held)));
     this.#scale = small ? [factor, shift] : undefined;
     this.#input(small);
     this.#user = sample;
-    this.#check("data", this.#x.net_data(this.#net, this.#fill, 0, BigInt(train), BigInt(held)));
   }
 
 /* end data */

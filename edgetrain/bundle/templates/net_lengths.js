@@ -8,7 +8,7 @@
   data(given) {
     const own = given.sample && !given.lengths && !given.heldLengths ? given : byLength(given);
     const at = this.#room(16 * SETS.length), view = this.#view();
-    this.#ends = [own.held, own.train].map((counts, split) => {
+    const ends = [own.held, own.train].map((counts, split) => {
       let end = 0;
       return SETS.map((_, k) => {
         const count = counts?.[k] ?? 0;
@@ -16,8 +16,9 @@
         return end += count;
       });
     });
-    this.#user = own.sample;
     this.#check("data", this.#x.net_data(this.#net, this.#fill, 0, at + 8 * SETS.length, at));
+    this.#ends = ends;
+    this.#user = own.sample;
   }
 
 /* end data */

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import control
 from ..language.calls import call_entry, load_pointer
-from ..language.divisor import divisor
+from ..language.divisor import divisor, store_mean
 from ..language.inlining import inline
 from ..language.prim import (
     FP32,
@@ -32,6 +32,7 @@ from ..step_loop.order import LENGTHS as LENGTH_ORDER
 from ..step_loop.order import columns_of, sample_at
 from . import layout
 from .opening import place_words
+from .running import in_minibatch
 
 PLAN, BUFFER, BUSY, REFUSED = layout.PLAN, layout.BUFFER, layout.BUSY, layout.REFUSED
 INITS, INIT_COUNT = layout.INITS, layout.INIT_COUNT
@@ -121,7 +122,7 @@ def drive_length():
 def drive_length_data():
     """Set the samples by length: `train` and `held` are addresses of int64 [count], or 0 for none.
 
-    filler: address of a function that calls `drive_length_fill`. out: 0 or REFUSED.
+    filler: address of a function that calls `drive_length_fill`. out: 0, REFUSED or BUSY.
     """
 
     @inline
@@ -137,7 +138,10 @@ def drive_length_data():
         block = ld_i64(plan, LENGTHS)
         for i in range(args.count):
             good = good and samples(args.train, i) >= 0 and samples(args.held, i) >= 0
-        if good:
+        status = 0 if good else REFUSED
+        if in_minibatch(plan):
+            status = BUSY
+        if status == 0:
             for i in range(args.count):
                 st_i64(block, COUNTS + i, samples(args.train, i))
                 st_i64(block, COUNTS + args.count + i, samples(args.held, i))
@@ -146,7 +150,7 @@ def drive_length_data():
             st_i64(plan, SOURCE, FROM_SAMPLES)
             st_i64(plan, FILL, args.filler)
             st_i64(plan, FILL_USER, args.memory)
-        st_i64(args.out, 0, 0 if good else REFUSED)
+        st_i64(args.out, 0, status)
 
     return run
 
@@ -314,9 +318,9 @@ def drive_length_measure():
             return
         row = args.table + ROW_NBYTES * ld_i64(block, USED)
         counted(ctl, sums, args.losses, args.memory + ld_i64(row, ROW_WEIGHTS))
-        targets = to_real(max(1, ld_i64(ctl, TARGETS)))
-        st_f64(args.loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
-        st_f64(args.accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
+        targets = ld_i64(ctl, TARGETS)
+        store_mean(args.loss, 0, ld_f64(ctl, LOSS_SUM), divisor(ctl), targets)
+        store_mean(args.accuracy, 0, to_real(ld_i64(ctl, CORRECT)), to_real(targets), targets)
         st_i64(args.out, 0, status)
 
     return run

@@ -2,7 +2,7 @@
 
 from .. import control
 from ..language.calls import call_entry, load_pointer
-from ..language.divisor import divisor
+from ..language.divisor import divisor, store_mean
 from ..language.inlining import inline
 from ..language.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
 from ..registry import kernel
@@ -36,16 +36,26 @@ SKIP, COUNT = control.SKIP, control.COUNT
 TERMS, TERM_WORDS = control.TERMS, control.TERM_WORDS
 
 
+@inline
+def in_minibatch(plan):
+    """Whether a minibatch has begun; one that failed half-way can't continue."""
+    return ld_i64(plan, PHASE) != 0 and ld_i64(plan, PHASE) != HALF
+
+
 @kernel("drive_data", "memory=host fill=host user=host train=host held=size out:w:i64[1]")
 def drive_data():
-    """Take samples from `fill`: `train` to train on, `held` to evaluate on; out: 0 or REFUSED."""
+    """Take samples from `fill`, `train` for training and `held` for evaluation; out: 0, REFUSED or
+    BUSY."""
 
     def run(thread, nthreads, args):
         if thread == 0:
             plan = ld_i64(args.memory, PLAN)
             enough = (args.train == 0 or args.train >= ld_i64(plan, MINIBATCH)) and args.held >= 0
-            st_i64(args.out, 0, 0 if enough and args.fill != 0 else REFUSED)
-            if enough and args.fill != 0:
+            status = 0 if enough and args.fill != 0 else REFUSED
+            if in_minibatch(plan):
+                status = BUSY
+            st_i64(args.out, 0, status)
+            if status == 0:
                 st_i64(plan, SOURCE, FROM_SAMPLES)
                 st_i64(plan, FILL, args.fill)
                 st_i64(plan, FILL_USER, args.user)
@@ -218,7 +228,8 @@ def drive_progress():
 
 @kernel("drive_measure", "memory=host rom=host loss=host accuracy=host out:w:i64[1]")
 def drive_measure():
-    """Evaluate. loss, accuracy: addresses of float64, means over targets; out: as STATUS, or BUSY.
+    """Evaluate. loss, accuracy: addresses of float64, means over targets, NaN if there are none;
+    out: as STATUS, or BUSY.
 
     If samples are measured in groups, a partial group is left out; REFUSED if no group is complete.
     """
@@ -239,9 +250,9 @@ def drive_measure():
         call_entry(ld_i64(args.rom, EVALUATE), 0, args.memory, 0, 1)
         st_i64(plan, EVAL_SAMPLES, held)
         ctl = ld_i64(plan, CTL)
-        targets = to_real(max(1, ld_i64(ctl, TARGETS)))
-        st_f64(args.loss, 0, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
-        st_f64(args.accuracy, 0, to_real(ld_i64(ctl, CORRECT)) / targets)
+        count = ld_i64(ctl, TARGETS)
+        store_mean(args.loss, 0, ld_f64(ctl, LOSS_SUM), divisor(ctl), count)
+        store_mean(args.accuracy, 0, to_real(ld_i64(ctl, CORRECT)), to_real(count), count)
         st_i64(args.out, 0, ld_i64(plan, STATUS))
 
     return run
@@ -250,7 +261,8 @@ def drive_measure():
 @kernel("drive_losses", "memory=host loss=host accuracy=host number=host out:w:i64[1]")
 def drive_losses():
     """For each of several losses, at addresses of float64 [number]: its mean over the last
-    measurement, without its weight, and the share of its targets predicted; out: 0 or BUSY."""
+    measurement, without its weight, and the share of its targets predicted, both NaN if it has
+    no targets; out: 0 or BUSY."""
 
     def run(thread, nthreads, args):
         if thread != 0:
@@ -262,10 +274,11 @@ def drive_losses():
         ctl = ld_i64(plan, CTL)
         for index in range(args.number):
             at = TERMS + TERM_WORDS * index
-            targets = to_real(max(1, ld_i64(ctl, at + 1)))
-            weights = ld_f64(ctl, at + 3)
-            st_f64(args.loss, index, ld_f64(ctl, at) / (weights if weights != 0.0 else targets))
-            st_f64(args.accuracy, index, to_real(ld_i64(ctl, at + 2)) / targets)
+            count, weights = ld_i64(ctl, at + 1), ld_f64(ctl, at + 3)
+            targets = to_real(count)
+            weights = weights if weights != 0.0 else targets
+            store_mean(args.loss, index, ld_f64(ctl, at), weights, count)
+            store_mean(args.accuracy, index, to_real(ld_i64(ctl, at + 2)), targets, count)
         st_i64(args.out, 0, 0)
 
     return run

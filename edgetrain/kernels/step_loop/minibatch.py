@@ -7,7 +7,7 @@ only the update writes weights, statistics and counters.
 
 from .. import control
 from ..language.calls import c_function, call_entry
-from ..language.divisor import divisor
+from ..language.divisor import divisor, store_mean
 from ..language.inlining import inline
 from ..language.prim import div, ld_f64, ld_i64, mod, st_f64, st_i64, st_u8, to_real
 from ..registry import kernel
@@ -35,7 +35,6 @@ NOMINAL, LAST_LOSS, SEED, STEP = control.NOMINAL, control.LAST_LOSS, control.SEE
 NUMBER, REWIRE_DUE, WEIGHT = control.MICROBATCH, control.REWIRE_DUE, control.WEIGHT
 # Phases of a minibatch; a tape's phase is the number of its word in the plan block.
 BEGIN, FILLING = 0, 1
-NAN = 0x7FF8000000000000
 call_run = c_function("void", "void*", "void*")  # void run(void *user, void *tape)
 
 
@@ -52,11 +51,7 @@ def reset_counts(ctl, count):
 @inline
 def keep_loss(ctl):
     """Set LAST_LOSS to the mean over the targets counted since `reset_counts`; NaN if none."""
-    count = ld_i64(ctl, TARGETS)
-    if count > 0:
-        st_f64(ctl, LAST_LOSS, ld_f64(ctl, LOSS_SUM) / divisor(ctl))
-    else:
-        st_i64(ctl, LAST_LOSS, NAN)  # its bits: the result of 0 / 0 differs between processors
+    store_mean(ctl, LAST_LOSS, ld_f64(ctl, LOSS_SUM), divisor(ctl), ld_i64(ctl, TARGETS))
 
 
 @inline
@@ -191,8 +186,9 @@ def _advance(plan, ctl, whole):
             st_i64(plan, PHASE, BEGIN)
             return status
     else:
-        ended = 1
-        if whole != 0:
+        ended, operands = 1, ld_i64(plan, phase)
+        begun = operands != 0 and ld_i64(plan, CODE) != ld_i64(operands, 1)
+        if whole != 0 and not begun and ld_i64(plan, PART) == 0:
             run_whole(plan, phase)
         else:
             ended = _run_part(plan, phase)

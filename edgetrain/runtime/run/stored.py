@@ -1,15 +1,18 @@
 """Converts a bundle's stored state to a checkpoint, and prepares a run's state for a bundle."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...errors import CheckpointError, UsageError
 from ...kernels import control
 from ...kernels.device import layout as device
+from ...losses.terms import terms_of_recipe
 from ...optim import SCHEDULES, Schedule, loss_scale_of
-from ...program import Program
+from ...program import TARGET, Program
 from ...program.stored import read_stored
 from ...units.plugin import member
 from ..session import seen_words
@@ -62,6 +65,38 @@ def _check_kind(path: Path) -> None:
             f"{path}: {kinds[path.suffix]}; expected a stored state of a bundle, or a run "
             f"directory{folder}."
         )
+
+
+def keep_changes(
+    meta: Mapping[str, Any],
+    max_grad_norm: float,
+    loss_weights: Mapping[str, float],
+    program: Program,
+) -> None:
+    """Check that a bundle of `program` trains as the run, in what its state does not contain.
+
+    Args:
+      meta: the run's checkpoint metadata.
+    Raises:
+      UsageError: something differs.
+    """
+    terms = terms_of_recipe(program.recipe, TARGET)
+    compiled = {term.label: float(np.float32(term.loss.weight)) for term in terms}
+    changed = {name: w for name, w in loss_weights.items() if w != compiled.get(name)}
+    own = program.recipe.get("max_grad_norm") or 0.0
+    if np.float32(max_grad_norm) != np.float32(own):
+        what = f"max_grad_norm {max_grad_norm:g}; the bundle's Program has {own:g}"
+    elif changed:
+        name, weight = next(iter(changed.items()))
+        what = f"loss weight {name} {weight:g}; the bundle's Program has {compiled.get(name)}"
+    elif meta.get("keep_last") and meta.get("samples", 0) % program.minibatch:
+        raise UsageError(
+            f"save_stored: keep_last: {meta['samples']} samples leave a partial minibatch, which "
+            "bundles don't train on, so the order of samples would differ. Leave keep_last out."
+        )
+    else:
+        return
+    raise UsageError(f"save_stored: {what}; a state does not contain it. Compile with this value.")
 
 
 def keep_schedule(block: np.ndarray, schedule: Schedule) -> None:

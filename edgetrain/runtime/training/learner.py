@@ -581,12 +581,14 @@ class Learner(Uncopied):
             training continues, but bits may differ.
         Raises:
           CheckpointError: the other Program has different parameters.
+          UsageError: the run differs from the bundle in something that a state does not contain.
           RunError: a value is not finite, or the file cannot be written.
         """
         from ...program.stored import write_stored
-        from ..run.stored import keep_schedule
+        from ..run.stored import keep_changes, keep_schedule
 
         bundled = self.program if program is None else opened_program(program)
+        keep_changes(self._meta(), self.session.max_grad_norm, self.loss_weights, bundled)
         with self.session.turn:
             self._checkpoints.check_finite()
             block = self.session.ints.copy()
