@@ -188,7 +188,7 @@ def parity(
     first = next(batches)
     rows, ran = forward_rows(model, first[0], options.get("dims"))
     program = gradient_program(model, *first, loss=loss, microbatch=sizes["microbatch"], **options)
-    rows += _rows(program, model, exact, chain([first], islice(batches, steps - 1)))
+    rows += _rows(program, model, exact, asked, chain([first], islice(batches, steps - 1)))
     facts = _about(model, program, exact, device) | ran | _settings(asked) | sizes
     return ParityReport(facts | {"reference": reference, "steps": steps, "seed": seed}, tuple(rows))
 
@@ -323,11 +323,13 @@ def _about(model: Model, program: Program, exact: Reference, device: str) -> dic
     }
 
 
-def _rows(program: Program, model: Model, exact: Reference, batches: Iterable[Batch]) -> list[Row]:
+def _rows(
+    program: Program, model: Model, exact: Reference, asked: Options, batches: Iterable[Batch]
+) -> list[Row]:
     """All comparisons, one step per batch."""
     session = Session(program)
     try:
-        compared = Comparison(model, session, exact)
+        compared = Comparison(model, session, exact, asked)
         return [row for k, batch in enumerate(batches, 1) for row in compared.step(k, *batch)]
     finally:
         session.close()

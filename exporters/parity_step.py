@@ -13,6 +13,7 @@ from edgetrain.compiler import Options
 from edgetrain.compiler.model.groups import own_optimizers
 from edgetrain.compiler.model.model_options import ModelOptions
 from edgetrain.compiler.model.objective import choice_of
+from edgetrain.compiler.model.trained import Choice
 from edgetrain.compiler.passes.autodiff import accumulator_name
 from edgetrain.compiler.passes.batch_norm import staged_name
 from edgetrain.exporters.parity_slots import Slots
@@ -69,13 +70,17 @@ class Row:
 
 
 class Comparison:
-    """Compares a session of the engine with a float64 reference and its torch optimizer."""
+    """Compares a session of the engine with a float64 reference and its torch optimizer.
 
-    def __init__(self, model: Model, session: Session, exact: Reference) -> None:
+    Args:
+      asked: what the session's Program should compute; its own record may be wrong.
+    """
+
+    def __init__(self, model: Model, session: Session, exact: Reference, asked: Options) -> None:
         self._model, self._session, self._exact = model, session, exact
         recipe = session.program.recipe
         self._loss = Loss.of_json(recipe["loss"])
-        self._optimizer = Optimizer.of_json(recipe["optimizer"])
+        self._optimizer = asked.optimizer
         values = recipe["precision"]
         weights = MEMORIES[recipe["weights"] or recipe["model_memory"] or values]
         # The reference already has the rounded values of blocks: see _take_blocks.
@@ -87,7 +92,8 @@ class Comparison:
             self._tolerance = max(self._tolerance, MEMORIES[recipe["saved"]].tolerances[1])
         self._near_zero = NEAR_ZERO_ROUNDED if recipe.get("saved") else NEAR_ZERO
         twin = twin_of(self._optimizer)
-        self._torch = _grouped(twin, self._optimizer, model, recipe, exact.parameters)
+        self._choice = choice_of(model, ModelOptions.of(asked))
+        self._torch = _grouped(twin, asked, model, self._choice, exact.parameters)
         self._state: Mapping[str, str] = twin.STATE
         self._slots = Slots(session)
         names = gradient_order(exact.graph)
@@ -111,7 +117,9 @@ class Comparison:
             session.executor.run("update")  # clears the gradients
             self._round_and_load(step)
             value = run_minibatch(session, inputs, target)
-        expected = self._masked(self._exact.step(inputs, target, self._loss))
+        result = self._exact.step(inputs, target, self._loss)
+        lost = list(self._lost(step, result))
+        expected = self._masked(result)
         own = self._distances(self._own_result(value, expected), expected)
         torchs = self._distances(self._single(state, inputs, target), expected)
         overflows = not self._is_finite() and _are_finite(expected.gradients.values())
@@ -124,7 +132,13 @@ class Comparison:
                 rows = list(self._rows(step, own, torchs, overflows))
                 if count >= _PERTURBED_RUNS and all(row.ok for row in rows):
                     break
-        return [*rows, *self._update(step, expected)]
+        return [*rows, *lost, *self._update(step, expected)]
+
+    def _lost(self, step: int, expected: StepResult) -> Iterator[Row]:
+        """Rows of parameters that should be trained, but are not."""
+        for name, gradient in expected.gradients.items():
+            if self._choice(name) and not self._slots.trains(name) and gradient.any():
+                yield Row(step, "gradient", name, math.inf, self._tolerance)
 
     def _is_finite(self) -> bool:
         """Whether the engine's gradients are; otherwise an update changes nothing."""
@@ -340,17 +354,16 @@ def _are_finite(arrays: Iterable[np.ndarray]) -> bool:
 
 def _grouped(
     twin: Any,
-    base: Optimizer,
+    asked: Options,
     model: Model,
-    recipe: Mapping[str, Any],
+    choice: Choice,
     parameters: Mapping[str, torch.Tensor],
 ) -> "_Groups":
     """Torch optimizers for each group of parameters."""
-    options = Options.of_recipe(recipe)
-    own = own_optimizers(model, options, choice_of(model, ModelOptions.of(options)))
+    own = own_optimizers(model, asked, choice)
     of: dict[Optimizer, list[torch.Tensor]] = {}
     for name, tensor in parameters.items():
-        of.setdefault(own.get(name, base), []).append(tensor)
+        of.setdefault(own.get(name, asked.optimizer), []).append(tensor)
     return _Groups([(twin.optimizer(one, tensors), tensors) for one, tensors in of.items()])
 
 

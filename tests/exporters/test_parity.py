@@ -14,6 +14,7 @@ from torch import nn
 import edgetrain as et
 from edgetrain.errors import DataError, UsageError
 from edgetrain.exporters import export_torch, parity_step
+from edgetrain.exporters import parity as parity_module
 from edgetrain.exporters.parity import ParityReport, parity
 from edgetrain.exporters.parity_step import ROUNDINGS, UPDATE_TOLERANCE, Row, gradient_order
 from edgetrain.exporters.reference import Reference
@@ -482,3 +483,29 @@ def wide(tmp_path_factory):
     out = tmp_path_factory.mktemp("wide") / "net.onnx"
     example = (torch.zeros(2, 4, dtype=torch.int64),)
     return export_torch(Net(), example, out, input_names=["tokens"])
+
+
+WRONG = {
+    "untrained": ({"freeze": ("body.weight",)}, ("gradient", "body.weight", 1)),
+    "decay": ({"optimizer": et.SGD(lr=0.1, weight_decay=0.2)}, ("parameter", "body.weight", 1)),
+    "group": (
+        {"groups": (et.Group("head.*", lr=0.5),)}, ("parameter", "head.weight", 1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_program_that_does_something_else_than_asked_departs(path, case, monkeypatch):
+    """As if compiling lost an option: the Program's own record agrees with what it does."""
+    wrong, expected = WRONG[case]
+    options = {"steps": 1, "optimizer": et.SGD(lr=0.1)}
+    assert parity(path, **options).ok
+    made = parity_module.gradient_program
+
+    def other(*given, **named):
+        return made(*given, **{**named, **wrong})
+
+    monkeypatch.setattr(parity_module, "gradient_program", other)
+    report = parity(path, **options)
+    bad = {(row.kind, row.name, row.step) for row in report.rows if not row.ok}
+    assert not report.ok and expected in bad
