@@ -39,7 +39,9 @@ def load_onnx(path: str | os.PathLike[str] | onnx.ModelProto, *, seed: int = 0) 
     """
     if isinstance(path, onnx.ModelProto):
         return _of_proto(path, seed)
-    path = as_path("load_onnx", path, "the path of an ONNX file or an onnx.ModelProto")
+    path = as_path(
+        "load_onnx", path, "the path of an ONNX file or an onnx.ModelProto", any_name=True
+    )
     return replace(_loaded(path, str(path), seed), source=str(path))
 
 

@@ -123,14 +123,18 @@ def _refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: Type
     raise UsageError(f"{where}: {text}") from None
 
 
-def as_path(label: str, value: Any, what: str = "the path of a file") -> Path:
+def as_path(
+    label: str, value: Any, what: str = "the path of a file", *, any_name: bool = False
+) -> Path:
     """A path from a string or path-like object.
 
+    Args:
+      any_name: also names that no file has: empty, or with a zero byte; reading it will fail.
     Raises:
-      UsageError: it is neither, empty, or has a zero byte.
+      UsageError: it is neither, or such a name.
     """
-    result = _spelt(value) if isinstance(value, str | PathLike) else ""
-    if isinstance(result, str) and result and "\0" not in result:
+    result = _spelt(value) if isinstance(value, str | PathLike) else None
+    if isinstance(result, str) and (any_name or (result and "\0" not in result)):
         return Path(result)
     shown = " ".join(repr(value[:40] if isinstance(value, bytes) else value).split())
     raise UsageError(f"{label} {shown[:80]}: expected {what}.")

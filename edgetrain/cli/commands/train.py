@@ -245,8 +245,7 @@ def _checkpoints(trainer: Trainer, arguments: Namespace) -> int:
 
 def evaluate(arguments: Namespace) -> int:
     """Print loss and accuracy."""
-    program, state, labels, warning = _opened(Path(arguments.model), arguments.best)
-    _warn(warning)
+    program, state, labels = _opened(Path(arguments.model), arguments.best)
     with of_run(arguments.model if os.path.isdir(arguments.model) else None):
         session = Session(program, arguments.threads)
     try:
@@ -286,14 +285,13 @@ def evaluate(arguments: Namespace) -> int:
     return 0
 
 
-def _warn(warning: str | None) -> None:
-    if warning is not None:
-        print(f"warning: {warning}", file=sys.stderr)
+def _warn(warning: str) -> None:
+    print(f"warning: {warning}", file=sys.stderr)
 
 
 def _opened(path: Path, best: bool) -> Run:
     if os.path.isdir(path):
-        return open_run(path, best=best)
+        return open_run(path, best=best, warned=_warn)
     if path.suffix == ".onnx":
         raise UsageError(
             f"{path}: an untrained ONNX model; expected a run directory or a .edge file. Train "
@@ -310,8 +308,7 @@ def export(arguments: Namespace) -> int:
     if not arguments.adapter:
         check_target(arguments.out, "-o")
     directory = Path(arguments.run)
-    program, state, labels, warning = open_run(directory, best=arguments.best)
-    _warn(warning)
+    program, state, labels = open_run(directory, best=arguments.best, warned=_warn)
     if state is None:
         raise CheckpointError(f"{directory}: no checkpoint yet. Train first.")
     if arguments.adapter:

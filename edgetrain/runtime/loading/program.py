@@ -41,7 +41,7 @@ def load_program(path: str | PathLike[str], *, links: bool = True) -> Program:
       ProgramError: the file is damaged, of another version, not a Program, or needs
         something that this build lacks.
     """
-    path = as_path("load_program", path, "the path of a .edge file")
+    path = as_path("load_program", path, "the path of a .edge file", any_name=True)
     if path.is_dir():
         raise ProgramError(
             f"{path}: a directory; expected a .edge file{_within(path)}. To continue a run: "

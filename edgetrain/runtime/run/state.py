@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,21 +72,21 @@ class Run(NamedTuple):
     Attributes:
       state: the newest state; None before the first checkpoint.
       labels: class names, if the data or the model had them.
-      warning: the newest checkpoint is damaged, and this is an older one; None if it isn't.
     """
 
     program: Program
     state: dict[str, np.ndarray] | None
     labels: tuple[str, ...] | None = None
-    warning: str | None = None
 
 
-def open_run(directory: str | Path, *, best: bool = False) -> Run:
+def open_run(
+    directory: str | Path, *, best: bool = False, warned: Callable[[str], None] | None = None
+) -> Run:
     """Load the Program and the newest state of a run.
 
     Args:
       best: load the state of the best epoch instead.
-
+      warned: called with a message if the newest checkpoint is damaged and an older one is used.
     Raises:
       CheckpointError, ProgramError: the files cannot be used.
     """
@@ -98,7 +98,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
     from .resuming import check_recipe
 
     check_recipe(check_run(loaded), program.digest(), directory)
-    result, warning = loaded.meta.get("labels"), loaded.warning
+    result = loaded.meta.get("labels")
     if best:
         path = directory / BEST_FILE
         if not os.path.lexists(path):
@@ -106,7 +106,7 @@ def open_run(directory: str | Path, *, best: bool = False) -> Run:
                 f"{directory}: it has no best state. Train with --keep-best (KeepBest)."
             )
         loaded = load_checkpoint(path)
-        warning = loaded.warning
     check_state(program, loaded.tensors, str(loaded.used))
-    labels = tuple(result) if result else labels_of(program.onnx)
-    return Run(program, loaded.tensors, labels, warning)
+    if loaded.warning is not None and warned is not None:
+        warned(loaded.warning)
+    return Run(program, loaded.tensors, tuple(result) if result else labels_of(program.onnx))
