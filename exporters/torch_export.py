@@ -29,7 +29,7 @@ from torch import nn
 
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.exporters.onnx_save import save_atomically
-from edgetrain.exporters.torch_gradients import hooked, noting_gradients
+from edgetrain.exporters.torch_gradients import noting_gradients
 from edgetrain.exporters.torch_graph import make_trainable
 from edgetrain.exporters.torch_losses import traceable_losses
 from edgetrain.exporters.torch_names import Inventory, take_inventory
@@ -109,8 +109,6 @@ def export_torch(
     if not path.parent.is_dir():
         raise UsageError(f"'{path}': the directory does not exist. Create it first.")
     inventory = take_inventory(module)
-    _check_names(inventory, input_names, output_names)
-    inventory.changed_gradients = dict.fromkeys(hooked(module))
     with _quiet(), _training_mode(module), _random_state_kept(module):
         traced, program = _trace(module, inventory, inputs, named, input_names, output_names, opset)
     model = program.model
@@ -239,6 +237,7 @@ def _trace(
     Both steps are called separately: if the batch size can't be symbolic, torch.onnx.export would
     silently fix it.
     """
+    _check_names(inventory, input_names, output_names)
     known = {name: torch.export.Dim(name) for axes in named for name in axes.values()}
     shapes = tuple({axis: known[name] for axis, name in axes.items()} or None for axes in named)
     dynamic = _as_arguments(module, shapes) if any(shapes) else None

@@ -45,8 +45,10 @@ def noting_gradients(found: dict[str, None]) -> Iterator[None]:
         found["register_hook"] = None
         return register(tensor, hook)
 
-    def inference_mode(mode: bool = True) -> Any:
-        return torch.set_grad_enabled(not mode) if mode else contextlib.nullcontext()
+    def inference_mode(mode: Any = True) -> Any:
+        if callable(mode):  # as a decorator
+            return torch.no_grad()(mode)
+        return torch.no_grad() if mode else contextlib.nullcontext()
 
     with (
         mock.patch.object(torch.autograd.Function, "apply", classmethod(apply)),

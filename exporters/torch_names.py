@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from edgetrain.errors import UsageError
+from edgetrain.exporters.torch_gradients import hooked
 from edgetrain.exporters.torch_random import DRAWN_OUTSIDE
 
 
@@ -137,11 +138,10 @@ def take_inventory(module: nn.Module) -> Inventory:
     """List the parameters and buffers of `module`.
 
     Raises:
-      UsageError: a lazy parameter without a shape; a batch-norm with momentum=None; two parameters
-        or a buffer and a
-        parameter in the same memory.
+      UsageError: a lazy parameter without a shape; a batch-norm with momentum=None; two parameters,
+        or a buffer and a parameter, that share memory.
     """
-    inventory = Inventory(type(module).__name__)
+    inventory = Inventory(type(module).__name__, changed_gradients=dict.fromkeys(hooked(module)))
     first: dict[int, str] = {}
     places: list[_Place] = []
     for name, parameter in module.named_parameters(remove_duplicate=False):
@@ -179,6 +179,8 @@ class _Place(NamedTuple):
 
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor) -> "_Place":
+        if tensor.layout is not torch.strided:
+            return cls(0, 0, name, tensor)
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         last = sum((size - 1) * stride for size, stride in steps)
         start = tensor.data_ptr()

@@ -9,7 +9,7 @@ numbers, and in evaluation gives the mask's mean, which the following division t
 import contextlib
 import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -38,17 +38,6 @@ def outside_state() -> bytes:
 def traceable_random_numbers() -> Iterator[None]:
     """Trace every draw as rand, randn or Dropout; disable value checks of distributions."""
 
-    def drop_channels(x: Tensor, p: float, train: bool) -> Tensor:
-        """Dropout1d, 2d and 3d as a product with Dropout of ones [batch, channels, 1, ...]."""
-        ones = x.new_ones((*x.shape[:2], *(1 for _ in x.shape[2:])))
-        return x * torch.nn.functional.dropout(ones, p, train)
-
-    def drop_in_place(x: Tensor, p: float, train: bool) -> Tensor:
-        return x.copy_(torch.nn.functional.dropout(x, p, train))
-
-    def drop_channels_in_place(x: Tensor, p: float, train: bool) -> Tensor:
-        return x.copy_(drop_channels(x, p, train))
-
     def uniform(x: Tensor, start: float = 0.0, to: float = 1.0, **_: Any) -> Tensor:
         return x.copy_(torch.rand_like(x) * (to - start) + start)
 
@@ -62,38 +51,9 @@ def traceable_random_numbers() -> Iterator[None]:
         slope = torch.rand_like(x) * (upper - lower) + lower if training else middle
         return torch.where(x >= 0, x, x * slope)
 
-    def alpha(x: Tensor, p: float, train: bool, like: Tensor) -> Tensor:
-        """Alpha dropout from Dropout of ones; in evaluation that is 1, and the result x."""
-        dropped = torch.nn.functional.dropout(torch.ones_like(like), p, train)
-        if p == 1.0:
-            return x * dropped
-        scale = ((_SELU**2 * p + 1) * (1 - p)) ** -0.5
-        noise = dropped * (1 - p)
-        return torch.where(dropped == 1, x, scale * (x * noise - _SELU * (1 - noise - p)))
-
-    def alpha_dropout(x: Tensor, p: float, train: bool) -> Tensor:
-        return alpha(x, p, train, x)
-
-    def feature_alpha_dropout(x: Tensor, p: float, train: bool) -> Tensor:
-        return alpha(x, p, train, x.new_ones((*x.shape[:2], *(1 for _ in x.shape[2:]))))
-
-    def alpha_dropout_in_place(x: Tensor, p: float, train: bool) -> Tensor:
-        return x.copy_(alpha_dropout(x, p, train))
-
-    def feature_alpha_dropout_in_place(x: Tensor, p: float, train: bool) -> Tensor:
-        return x.copy_(feature_alpha_dropout(x, p, train))
-
     checked = torch.distributions.Distribution._validate_args
     with contextlib.ExitStack() as stack:
-        for name, drop in {
-            "feature_dropout": drop_channels,
-            "dropout_": drop_in_place,
-            "feature_dropout_": drop_channels_in_place,
-            "alpha_dropout": alpha_dropout,
-            "alpha_dropout_": alpha_dropout_in_place,
-            "feature_alpha_dropout": feature_alpha_dropout,
-            "feature_alpha_dropout_": feature_alpha_dropout_in_place,
-        }.items():
+        for name, drop in _DROPS.items():
             stack.enter_context(mock.patch.object(torch._VF, name, drop, create=True))
         stack.enter_context(mock.patch.object(torch.Tensor, "uniform_", uniform))
         stack.enter_context(mock.patch.object(torch.Tensor, "normal_", normal))
@@ -103,6 +63,54 @@ def traceable_random_numbers() -> Iterator[None]:
             yield
         finally:
             torch.distributions.Distribution.set_default_validate_args(checked)
+
+
+def _channels(x: Tensor) -> Tensor:
+    """Ones [batch, channels, 1, ...]."""
+    return x.new_ones((*x.shape[:2], *(1 for _ in x.shape[2:])))
+
+
+def _drop_channels(x: Tensor, p: float, train: bool) -> Tensor:
+    """Dropout1d, 2d and 3d as a product with Dropout of ones."""
+    return x * torch.nn.functional.dropout(_channels(x), p, train)
+
+
+def _alpha(x: Tensor, p: float, train: bool, ones: Tensor) -> Tensor:
+    """Alpha dropout (Klambauer et al. 2017) from Dropout of ones, which is 1 in evaluation; there
+    the result is x."""
+    dropped = torch.nn.functional.dropout(ones, p, train)
+    if p == 1.0:
+        return x * dropped
+    scale = ((_SELU**2 * p + 1) * (1 - p)) ** -0.5
+    noise = dropped * (1 - p)
+    return torch.where(dropped == 1, x, scale * (x * noise - _SELU * (1 - noise - p)))
+
+
+def _alpha_dropout(x: Tensor, p: float, train: bool) -> Tensor:
+    return _alpha(x, p, train, torch.ones_like(x))
+
+
+def _alpha_channels(x: Tensor, p: float, train: bool) -> Tensor:
+    return _alpha(x, p, train, _channels(x))
+
+
+_Drop = Callable[[Tensor, float, bool], Tensor]
+
+
+def _in_place(drop: _Drop) -> _Drop:
+    return lambda x, p, train: x.copy_(drop(x, p, train))
+
+
+# Functions of torch._VF that the export lacks -> what is traced in their place.
+_DROPS: dict[str, _Drop] = {
+    "dropout_": _in_place(torch.nn.functional.dropout),
+    "feature_dropout": _drop_channels,
+    "feature_dropout_": _in_place(_drop_channels),
+    "alpha_dropout": _alpha_dropout,
+    "alpha_dropout_": _in_place(_alpha_dropout),
+    "feature_alpha_dropout": _alpha_channels,
+    "feature_alpha_dropout_": _in_place(_alpha_channels),
+}
 
 
 def masks_as_dropout(graph: ir.Graph) -> None:

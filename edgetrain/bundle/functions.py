@@ -45,7 +45,7 @@ FUNCTIONS = (
         (("NAME_fill *", "fill"), ("void *", "user"), ("int64_t", "train"), ("int64_t", "held")),
         ("memory", "fill", "user", "train", "held"),
         "Set the source of samples: `train` training samples (split 1), `held` for eval (split 0). "
-        "Within a minibatch it is busy.",
+        "A minibatch that poll has begun must be finished first.",
     ),
     Function(
         "input", "drive_input",
@@ -112,8 +112,9 @@ FUNCTIONS = (
     ),
     Function(
         "set", "drive_set", (("int", "value"), ("const float *", "from")),
-        ("memory", "rom", "value", "from"), "Replace a value of the table below. A "
-        "saved state does not contain weights of losses: set them again after loading one.",
+        ("memory", "rom", "value", "from"),
+        "Replace a value of the table below. A saved state contains no loss weights: set them "
+        "again after loading it.",
     ),
     Function(
         "digest", "drive_sum", (), ("memory", "rom"),

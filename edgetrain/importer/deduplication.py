@@ -56,6 +56,12 @@ class _Copies:
         self._added: list[tuple[str, TensorProto]] = []
         self._nbytes = 0
 
+    def take(self, node: onnx.NodeProto) -> None:
+        """Treat the tensor of a Constant node like an initializer."""
+        for attribute in node.attribute:
+            if attribute.name == "value" and attribute.t.data_type in _FLOATS:
+                self.known.setdefault(node.output[0], attribute.t)
+
     def add(self, name: str, source: str, *, own: bool = False) -> str:
         """Add a copy and return its name; `own`: the name is free, because its node is removed."""
         tensor = self.known[source]
@@ -147,6 +153,9 @@ def _statistics(graph: onnx.GraphProto, copies: _Copies) -> None:
             norms.append((node, running))
     if not norms:
         return
+    for node in graph.node:
+        if node.op_type == "Constant":
+            copies.take(node)
     layers: dict[str, dict[tuple, list[tuple[onnx.NodeProto, int]]]] = {}
     for node, running in norms:
         for index in running:

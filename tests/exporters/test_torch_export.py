@@ -461,6 +461,17 @@ def test_arguments_may_have_names_of_parameters(tmp_path):
     np.testing.assert_allclose(found, module(*given).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_arguments_may_have_names_of_constants(tmp_path):
+    module = nn.Sequential(nn.Linear(6, 3))
+    module.register_buffer("x", torch.rand(1, 6), persistent=False)
+    layer = module[0]
+    module.forward = lambda x: layer(x - module.x)
+    given = torch.randn(4, 6)
+    export(module, given, tmp_path)
+    (found,) = et.forward(tmp_path / "model.onnx", given.numpy()).values()
+    np.testing.assert_allclose(found, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("given", [{"input_names": ["x", "b"]}, {"output_names": ["layer.weight"]}])
 def test_given_names_are_not_those_of_parameters(tmp_path, given):
     pair = torch.zeros(2, 6), torch.zeros(2, 6)

@@ -283,9 +283,10 @@ MERGED = {
 }
 
 
+@pytest.mark.parametrize("form", ["initializer", "constant"])
 @pytest.mark.parametrize("producer", ["tf2onnx", "pytorch"])
 @pytest.mark.parametrize("case", MERGED)
-def test_running_statistics_are_not_merged_with_weights(case, producer, tmp_path):
+def test_running_statistics_are_not_merged_with_weights(case, producer, form, tmp_path):
     """As tf2onnx writes a fresh net: equal constants are one tensor."""
     draws = np.random.default_rng(1)
     x = (3 * draws.standard_normal((6, 4, 5, 5)) + 2).astype(np.float32)
@@ -295,7 +296,12 @@ def test_running_statistics_are_not_merged_with_weights(case, producer, tmp_path
         names = {name for text in inputs for name in text.split()}
         arrays = {n: np.ones(4, np.float32) for n in ones if n in names}
         arrays |= {n: np.zeros(4, np.float32) for n in zeros if n in names}
-        made = model(_norms(*inputs), ["n", 4, 5, 5], {**arrays, "w": draw(4, 2)})
+        nodes = _norms(*inputs)
+        if form == "constant":
+            tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+            nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in tensors] + nodes
+            arrays = {}
+        made = model(nodes, ["n", 4, 5, 5], {**arrays, "w": draw(4, 2)})
         made.producer_name = producer
         program = et.compile(made, loss="mse", optimizer=et.SGD(lr=0.0), minibatch=6)
         trainer = et.Trainer(program)

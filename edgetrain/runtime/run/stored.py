@@ -67,7 +67,7 @@ def _check_kind(path: Path) -> None:
         )
 
 
-def keep_changes(
+def check_changes(
     meta: Mapping[str, Any],
     max_grad_norm: float,
     loss_weights: Mapping[str, float],

@@ -585,10 +585,10 @@ class Learner(Uncopied):
           RunError: a value is not finite, or the file cannot be written.
         """
         from ...program.stored import write_stored
-        from ..run.stored import keep_changes, keep_schedule
+        from ..run.stored import check_changes, keep_schedule
 
         bundled = self.program if program is None else opened_program(program)
-        keep_changes(self._meta(), self.session.max_grad_norm, self.loss_weights, bundled)
+        check_changes(self._meta(), self.session.max_grad_norm, self.loss_weights, bundled)
         with self.session.turn:
             self._checkpoints.check_finite()
             block = self.session.ints.copy()
