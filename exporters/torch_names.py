@@ -105,8 +105,8 @@ class Inventory:
         if self.changed_gradients:
             messages.append(
                 f"module '{self.owner}': {', '.join(self.changed_gradients)} may change gradients, "
-                "but the file has only the forward pass, so edgetrain derives it. Remove them, or "
-                "check that they agree with autograd."
+                "but the file contains only the forward pass, whose gradients edgetrain derives. "
+                "Remove them, or check that they agree with autograd."
             )
         if self.drawn_outside:
             messages.append(f"module '{self.owner}': {DRAWN_OUTSIDE}")

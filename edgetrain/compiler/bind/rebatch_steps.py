@@ -151,7 +151,9 @@ class Lockstep:
             raise Stuck(len(self._needed), "no output has a batch")
         for name, factor in zip(self._model.outputs, outputs, strict=True):
             if factor and factor.count > 1 and not factor.inner:
-                raise Stuck(len(self._needed), f"output {name!r} has samples and others in an axis")
+                raise Stuck(
+                    len(self._needed), f"output {name!r} mixes samples and others along an axis"
+                )
         return trial
 
     def _step(self, trial: Trial, at: int, node: OnnxNode, fixes: list[Fix]) -> None:
