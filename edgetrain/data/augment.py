@@ -14,7 +14,7 @@ from edgetrain.errors import DataError, UsageError
 
 from .checks.values import check_known
 from .order.hashing import key_of, random_bits
-from .source import Source
+from .source import Field, Source
 from .wrapped import Wrapped
 
 _SHIFT, _NOISE = 0x73686966, 0x6E6F6973  # purposes: each has its own bits
@@ -23,12 +23,12 @@ _TWO_PI = 2.0 * math.pi
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes to "x".
+    """Random changes to "x"; targets of the same size (`_moved`) are mirrored and shifted with it.
 
     Attributes:
       flip: mirror half of the samples along the last axis.
       crop: shift by up to this many places along the last axis, for pictures the last two; fill
-        with zeros.
+        with zeros, integer targets with `ignore_index` if the loss has one.
       noise: standard deviation of normal noise, added after scaling.
     """
 
@@ -95,8 +95,11 @@ class Augmented(Wrapped):
         result, asked = self._whole.read(names, indices, key, train), self._how
         if train and (asked.flip or asked.crop):
             bits = random_bits(key_of(*key, _SHIFT), indices)
-            for name in _moved(self._whole) & {*names}:
-                result[name] = shifted(result[name], bits, asked)
+            downs = len(self.fields["x"].shape) > 2  # [channels, height, width]
+            for name in _moved(self.fields) & {*names}:
+                ignored = self.ignore_index if name == "y" else self.ignored.get(name)
+                fill = 0 if self.fields[name].dtype.kind == "f" else ignored or 0
+                result[name] = shifted(result[name], bits, asked, downs, fill)
         for name in _floats(self._whole, asked) & {*names}:
             scale = self._whole.scale.get(name)
             rows = result[name].astype(np.float32)
@@ -148,9 +151,15 @@ class Mirrored(Wrapped):
         self.note = self._whole.note
 
 
-def _moved(source: Source) -> set[str]:
-    """Fields that are shifted together: "x", and a target that is the same input."""
-    return {"x", "y"} if isinstance(source, Mirrored) and source.target == "x" else {"x"}
+def _moved(fields: Mapping[str, Field]) -> set[str]:
+    """Fields that move with "x": those as wide as it, and as high if it has three axes. Floats need
+    two axes, because a vector of them is rather a target for each class."""
+    size = fields["x"].shape[-2 if len(fields["x"].shape) > 2 else -1 :]
+    return {
+        name
+        for name, field in fields.items()
+        if field.shape[-len(size) :] == size and (len(field.shape) > 1 or field.dtype.kind != "f")
+    }
 
 
 def _floats(source: Source, asked: Augmentation) -> set[str]:
@@ -158,14 +167,18 @@ def _floats(source: Source, asked: Augmentation) -> set[str]:
     return {"x"} if asked.noise else set()
 
 
-def shifted(rows: np.ndarray, bits: np.ndarray, asked: Augmentation) -> np.ndarray:
-    """Mirror and shift samples [k, ..] along their last axes.
+def shifted(
+    rows: np.ndarray, bits: np.ndarray, asked: Augmentation, both: bool, fill: int = 0
+) -> np.ndarray:
+    """Mirror samples [k, ..] along their last axis and shift them along it.
 
     Args:
       bits: u64 [k], random: bit 0 decides mirroring, the others the shift.
+      both: shift along the last two axes.
+      fill: value of places outside the sample.
     """
-    out, places = np.zeros_like(rows), np.uint64(2 * asked.crop + 1)
-    both = rows.ndim > 3  # [k, channels, height, width]
+    rows = rows.astype(np.int64) if fill and rows.dtype.kind in "bui" else rows
+    out, places = np.full_like(rows, fill), np.uint64(2 * asked.crop + 1)
     rights = ((bits >> np.uint64(8)) % places).astype(np.int64) - asked.crop
     downs = ((bits >> np.uint64(36)) % places).astype(np.int64) - asked.crop
     for k in range(len(rows)):

@@ -59,6 +59,9 @@ class Scale(NamedTuple):
         return scaled
 
 
+BYTES = Scale.normalised(0.0, 1.0, 255.0)  # of uint8 values for float inputs
+
+
 class Options(NamedTuple):
     """How to open a source.
 

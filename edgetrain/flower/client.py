@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import UsageError
+from ..errors import DataError, UsageError
 from ..program import Program
+from ..program.metadata import labels_of
 from ..runtime.loading.program import opened_program
 from ..runtime.training.callbacks import Callback
 from ..runtime.training.trainer import Trainer
@@ -24,6 +25,7 @@ from ..units import finite_number
 from ..units.hints import did_you_mean
 from ..units.options import typed
 from ..units.public import public_api
+from ..units.wording import listed
 from .arrays import Exchange, initial_state
 
 # Keys allowed in a round's config. `proximal-mu` is FedProx's.
@@ -96,7 +98,7 @@ class Client:
             steps, epochs = self._length(trainer, config)
             if steps is not None:
                 begun = (config["server-round"] - 1) * steps
-                trainer.session.set_counters(begun, trainer.session.counters())
+                trainer.begin_at(begun)
                 trainer.fit(steps=begun + steps, evaluate=False)
             else:
                 trainer.fit(epochs=epochs, evaluate=False)
@@ -169,7 +171,15 @@ class Client:
         if lr is not None:
             settings["lr"] = lr
         data = _of_node("data", self.data, node) if _takes_node(self.data) else self.data
-        return Trainer(self.opened(node), data, **settings)
+        trainer = Trainer(self.opened(node), data, **settings)
+        if trainer.labels and not labels_of(trainer.program.onnx):
+            trainer.close()
+            raise DataError(
+                f"labels are words ({listed(trainer.labels[:3])}, ..), which each board would "
+                "number by its own data. Use numbers, or a model whose file names its classes, "
+                "such as one exported after training on all of them."
+            )
+        return trainer
 
     def _exchange(self, trainer: Trainer) -> Exchange:
         return Exchange(trainer.program, trainer.session.values, self.wire)

@@ -33,7 +33,8 @@ _OF_EPOCHS = ("epoch", "step", "loss", "seconds")
 class History:
     """The result of `fit`: columns with one entry per epoch, and the steps.
 
-    `history["loss"]` is the training loss of each epoch. Evaluation columns start with `val_`, such
+    `history["loss"]` is the training loss of each epoch; of more than 1,024, the first and the last
+    1,023 are kept. Evaluation columns start with `val_`, such
     as `history["val_accuracy"]`; they are NaN for epochs that were not evaluated.
 
     Attributes:
@@ -65,6 +66,10 @@ class History:
     def confusion(self) -> dict[str, Any] | None:
         """The newest confusion matrix and its epoch; with several outputs, the first output's."""
         return next(iter(self.confusions.values()), None)
+
+    def has_epoch(self, number: int) -> bool:
+        """Whether this epoch's training loss is known."""
+        return any(one["epoch"] == number and "loss" in one for one in self.epochs[-1:])
 
     # Columns, as of a dict.
 
@@ -185,6 +190,8 @@ class History:
         for column in self.steps.values():
             del column[kept:]
         self.epochs = [epoch for epoch in self.epochs if epoch["step"] <= step]
+        last = self.epochs[-1]["epoch"] if self.epochs else 0
+        self.confusions = {n: one for n, one in self.confusions.items() if one["epoch"] <= last}
         self.notes = [note for note in self.notes if note[0] <= step]
 
     def _add_step(self, event: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Runs arrays through the micro tape, to get only their loss and gradients."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -32,7 +33,8 @@ def run_microbatch(
     target: np.ndarray | None,
     number: int = 0,
 ) -> float:
-    """Stage a microbatch and run the micro tape; returns the mean loss of the minibatch so far.
+    """Stage a microbatch and run the micro tape; returns the mean loss of the minibatch so far, NaN
+    if no target counted.
 
     Args:
       inputs: arrays by name; WEIGHT: sample weights (default: 1).
@@ -51,4 +53,5 @@ def run_microbatch(
         session.ints[control.COUNT] = program.microbatch
         session.reals[control.NOMINAL] = program.minibatch * program.target_count
         session.executor.run("micro")
-        return float(session.reals[control.LOSS_SUM]) / session.divisor
+        counted = session.reals[control.WEIGHT] or session.ints[control.TARGETS]
+        return float(session.reals[control.LOSS_SUM]) / session.divisor if counted else math.nan

@@ -332,7 +332,7 @@ class Session(Uncopied):
         source.adapt({field: buffer.shape[1:] for field, buffer in out.items()})
         source.check_layout(out)
         for field, name in chosen.items():
-            if name.startswith(TARGET):  # target bytes are not pixels
+            if name.startswith(TARGET) and field != "y":  # target bytes are not pixels
                 source.scale.pop(field, None)
         return Staging(source, out, self._staging[tape].get(WEIGHT))
 

@@ -372,6 +372,36 @@ def test_parity_names_the_first_tensor_that_departs(path, monkeypatch):
     assert json.loads(text)["first_departure"]["name"] == "loss"
 
 
+class _OtherSlope(torch.autograd.Function):
+    """GELU by erf, with the slope of GELU by tanh."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return nn.functional.gelu(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = nn.functional.gelu(x, approximate="tanh")
+        return torch.autograd.grad(y, x, gradient)[0]
+
+
+def test_parity_departs_where_only_the_slope_of_gelu_is_approximate(tmp_path, monkeypatch):
+    from edgetrain.exporters import reference_ops
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3))
+    export_torch(net, (torch.randn(2, 6),), tmp_path / "net.onnx")
+    assert parity(tmp_path / "net.onnx", steps=1).ok
+    others = {**reference_ops.UNARY, "gelu": lambda x, a, b: _OtherSlope.apply(x)}
+    monkeypatch.setattr(reference_ops, "UNARY", others)
+    report = parity(tmp_path / "net.onnx", steps=1)
+    assert report.first.kind == "gradient" and report.first.name == "0.weight"
+
+
 def test_report_with_nan_departs_and_stays_json():
     rows = (Row(1, "loss", "loss", float("nan"), 1e-5), Row(1, "gradient", "w", 1.0, None))
     report = ParityReport({"model": "m"}, rows)

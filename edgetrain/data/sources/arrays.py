@@ -11,7 +11,7 @@ from edgetrain.units.wording import listed
 
 from ..checks.values import check_floats, check_integers
 from ..rows import ArrayRows, Rows, is_array
-from ..source import Field, Options, Scale, Source
+from ..source import BYTES, Field, Options, Scale, Source
 
 SPLITS = ("train", "test")
 VALIDATION = ("val", "valid", "validation")  # other names of the test split
@@ -117,7 +117,7 @@ def plain_rows(
         rows["y"] = LabelRows(rows["y"], labels, name)
     _check_rows(name, rows)
     scale = {
-        key: Scale.normalised(0.0, 1.0, 255.0)
+        key: BYTES
         for key, part in rows.items()
         if key != "y"
         and part.dtype == np.uint8

@@ -256,6 +256,9 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
             words.add(_word(cell[:_WORD_NBYTES]))
     if not starts:
         raise DataError(f"{path}: no numbers below the header. Add samples.")
+    if is_header and not numbers and _is_sample(head, target, words):
+        starts.insert(0, first[1])
+        header = ()
     if words and not numbers:
         check_names(words, path)
         names = tuple(sorted(words))
@@ -295,6 +298,13 @@ def _is_header(cells: list[bytes]) -> bool:
     named = [_number(cell) is None for cell in cells]
     places = [cell == str(place).encode() for place, cell in enumerate(cells)]
     return any(named) and all(a or b for a, b in zip(named, places, strict=True))
+
+
+def _is_sample(head: list[bytes], target: int, words: Collection[str]) -> bool:
+    """Whether a first line such as 0,1,cat is a sample after all: its only word is a class of other
+    lines."""
+    named = [k for k, cell in enumerate(head) if _number(cell) is None]
+    return named == [target] and _word(head[target].strip(_AROUND)[:_WORD_NBYTES]) in words
 
 
 def _largest_class(largest: float | None, value: float | None) -> float | None:

@@ -17,7 +17,7 @@ from edgetrain.units.files import open_regular
 from ..files.npy_header import HEAD_NBYTES, NpyHeader, parse_npy_header
 from ..files.reading import directory, file_size
 from ..rows import ArrayRows, Rows
-from ..source import Options, Scale
+from ..source import BYTES, Options
 from . import pictures, sounds
 from .arrays import RowsSource, Splits
 from .class_files import kinds, open_classes
@@ -104,7 +104,7 @@ def _made(
     name: str, paths: list[Path], labels: list[int], classes: list[str], split: str
 ) -> RowsSource:
     x = SampleFiles(paths)
-    scale = {"x": Scale.normalised(0.0, 1.0, 255.0)} if x.dtype == np.uint8 else {}
+    scale = {"x": BYTES} if x.dtype == np.uint8 else {}
     rows: dict[str, Rows] = {"x": x, "y": ArrayRows(np.array(labels))}
     made = Folders(name, rows, split=split, classes=len(classes), scale=scale)
     made.labels = tuple(classes)

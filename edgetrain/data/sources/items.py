@@ -4,6 +4,7 @@ For example a list of (x, y), a torch Dataset or DataLoader, or a generator; no 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from edgetrain.errors import DataError
 
 from ..rows import is_array
-from ..source import Field, Source
+from ..source import BYTES, Field, Scale, Source
 from ..tensors import as_array, as_samples
 
 # Input name -> (shape of one sample, sample axis of a batch).
@@ -29,8 +30,12 @@ class Items(Source):
     def __init__(self, items: Any, shapes: Shapes) -> None:
         self._items, self._names = items, tuple(shapes)
         first = self._arrays(0)
-        fields = {name: Field(array.shape, _kind(array)) for name, array in first.items()}
-        super().__init__(type(items).__name__, len(items), fields)
+        scale = scale_of_bytes({name: [array.dtype] for name, array in first.items()})
+        fields = {
+            name: Field(array.shape, kind_of(array.dtype, name in scale))
+            for name, array in first.items()
+        }
+        super().__init__(type(items).__name__, len(items), fields, scale=scale)
 
     def _arrays(self, index: int) -> dict[str, np.ndarray]:
         x, y, weight = batch_of(_item(self._items, index), self._names)
@@ -51,6 +56,8 @@ class Items(Source):
             if shapes != {name: field.shape for name, field in self.fields.items()}:
                 result = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
                 raise DataError(f"{self.name}: sample {index}: {result}; unlike sample 0.")
+            for name, array in row.items():
+                check_bytes(f"{self.name}: sample {index}", name, array.dtype, name in self.scale)
         return {name: np.stack([row[name] for row in rows]) for name in names}
 
 
@@ -59,8 +66,10 @@ class Batches:
 
     Attributes:
       again: whether it can be iterated again from the start.
-      length: batches per pass; None if unknown.
+      length: items per pass; None if unknown.
     """
+
+    _begun: Iterator[Any] | None = None
 
     def __init__(self, data: Any) -> None:
         called = callable(data) and not isinstance(data, Iterable) and not _indexed(data)
@@ -74,6 +83,7 @@ class Batches:
         else:
             self._make, self.again = lambda: _indexed_items(data), True
         self.name = type(data).__name__
+        self._batch_size = getattr(data, "batch_size", None)
         self.length: int | None = None
         if not called:
             try:
@@ -90,12 +100,25 @@ class Batches:
         Raises:
           DataError: a function did not return an iterable.
         """
+        begun, self._begun = self._begun, None
         try:
-            return self._make()
+            return self._make() if begun is None else begun
         except TypeError as error:
             raise DataError(
                 f"{self.name}: {error}; expected a function that returns (x, y) batches."
             ) from error
+
+    def first(self) -> Any:
+        """The first item of the next pass, which still gives it; None if there is none."""
+        items = iter(self)
+        item = next(items, None)
+        self._begun = items if item is None else chain([item], items)
+        return item
+
+    @property
+    def says_batches(self) -> bool:
+        """Whether the data itself says that its items are batches, as torch's DataLoader does."""
+        return self._batch_size is not None
 
 
 def opened(data: Any, shapes: Shapes) -> Source | Batches | None:
@@ -186,12 +209,49 @@ def _shown(item: Any) -> str:
     return f"of type {type(item).__name__}"
 
 
-def _kind(array: np.ndarray) -> np.dtype:
-    return np.dtype(np.float32 if array.dtype.kind == "f" else np.int64)
+def kind_of(dtype: np.dtype, scaled: bool) -> np.dtype:
+    """The natural type of a field's values."""
+    return np.dtype(np.float32 if scaled or dtype.kind == "f" else np.int64)
+
+
+def scale_of_bytes(dtypes: Mapping[str, Iterable[np.dtype]]) -> dict[str, Scale]:
+    """Scales of u8 inputs, as in `plain_rows`.
+
+    Args:
+      dtypes: of each field's samples.
+    """
+    return {
+        name: BYTES
+        for name, types in dtypes.items()
+        if name not in ("y", "w") and {*types} == {np.dtype(np.uint8)}
+    }
+
+
+def check_bytes(label: str, name: str, dtype: np.dtype, scaled: bool) -> None:
+    """Refuse data of which only some samples are u8, because those are scaled.
+
+    Raises:
+      DataError: names the sample and both types.
+    """
+    if name not in ("y", "w") and (dtype == np.uint8) != scaled:
+        other = "others are not" if dtype == np.uint8 else "others are uint8"
+        raise DataError(
+            f"{label}: {name} is {dtype}, {other}; uint8 is scaled from 0..255 to 0..1. Use one "
+            "type for all samples."
+        )
 
 
 def _indexed(data: Any) -> bool:
-    return hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    """Whether it has items by index; torch's IterableDataset only inherits a method that fails."""
+    if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+        return False
+    try:
+        data[0]
+    except NotImplementedError:
+        return False
+    except Exception:  # reported where the item is used
+        return True
+    return True
 
 
 def _indexed_items(data: Any) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from edgetrain.errors import DataError
 from edgetrain.units.files import open_regular
 
 from ..files.reading import file_size
-from ..source import Options, Scale
+from ..source import BYTES, Options
 from .arrays import Splits
 from .class_files import ClassFiles, Shape, open_classes
 
@@ -42,7 +42,7 @@ class Pictures(ClassFiles):
             turned = first.getexif().get(_TURNED, 1) in _SIDEWAYS
             width, height = first.size[::-1] if turned else first.size
         shape = (1 if grey else 3, height, width)
-        scale = {"x": Scale.normalised(0.0, 1.0, 255.0)}
+        scale = {"x": BYTES}
         super().__init__(name, paths, labels, names, split, shape, scale)
 
     def look(self, path: Path) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from edgetrain.errors import DataError
 
 from ..source import Field, Source
 from ..tensors import as_array
-from .items import Batches, batch_of, named_inputs
+from .items import Batches, batch_of, check_bytes, kind_of, named_inputs, scale_of_bytes
 from .padded import LENGTHS, Fit, laid_out
 
 Arrays = dict[str, np.ndarray]
@@ -39,18 +39,21 @@ class Ragged(Source):
         first = get(0)
         shapes = {field: array.shape for field, array in first.items()}
         self._get, self._fills, self._ends = get, fills, np.empty(n, np.int64)
+        types = {field: array.dtype for field, array in first.items()}
+        scale = scale_of_bytes({field: [dtype] for field, dtype in types.items()})
         for index in range(n):
             row = first if index == 0 else get(index)
             if {k: a.ndim for k, a in row.items()} != {k: len(s) for k, s in shapes.items()}:
                 result = ", ".join(f"{k} {list(array.shape)}" for k, array in row.items())
                 raise DataError(f"{name}: sample {index}: {result}; unlike sample 0.")
+            for k, array in row.items():
+                check_bytes(f"{name}: sample {index}", k, array.dtype, k in scale)
+            types = {k: np.result_type(dtype, row[k]) for k, dtype in types.items()}
             shapes = {k: tuple(map(max, s, row[k].shape)) for k, s in shapes.items()}
             self._ends[index] = self._end(name, index, row, inputs)
-        fields = {
-            k: Field(shape, np.dtype(np.float32 if first[k].dtype.kind == "f" else np.int64))
-            for k, shape in shapes.items()
-        }
-        super().__init__(name, n, {LENGTHS: Field((), np.dtype(np.int64)), **fields})
+        fields = {k: Field(shape, kind_of(types[k], k in scale)) for k, shape in shapes.items()}
+        lengths = {LENGTHS: Field((), np.dtype(np.int64))}
+        super().__init__(name, n, lengths | fields, scale=scale)
 
     def _end(self, name: str, index: int, row: Arrays, inputs: Mapping[str, Fit]) -> int:
         """Length of a sample: as given, or else that of its longest input."""

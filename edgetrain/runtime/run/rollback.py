@@ -6,8 +6,8 @@ as a run without fused updates, which skips such a step at once. Checkpoints lis
 resumed run knows them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from ...errors import RunError, UsageError
 from ...kernels.device.layout import RETURNS
@@ -19,22 +19,17 @@ from .folder import RunFolder
 MOST = RETURNS  # failed steps that end a run
 
 
-class _Callbacks(Protocol):
-    def state(self) -> list[list[Any]]:
-        """The states of all callbacks."""
-
-
-class Begun(NamedTuple):
-    """What callbacks may change at an epoch's begin.
+class Changeable(NamedTuple):
+    """What callbacks may change.
 
     Attributes:
       weights: of losses; None: the Program's.
-      callbacks: their states.
+      callbacks: their states; None for one whose state can't be stored.
     """
 
     lr: float
     weights: dict[str, float] | None
-    callbacks: list[list[Any]]
+    callbacks: list[Any]
 
 
 class Rollback:
@@ -54,20 +49,17 @@ class Rollback:
         self.failed: set[int] = set()
         self.astray = False
         self._folder, self._emit = folder, emit
-        self._begun: dict[int, Begun] = {}
+        self._begun: dict[int, Changeable] = {}
 
-    def remember(
-        self, step: int, lr: float, changed: Mapping[str, Any], callbacks: _Callbacks
-    ) -> None:
+    def remember(self, step: int, begun: Changeable) -> None:
         """Keep what an epoch began with, if a rollback may lead to this step."""
         if not self.fused:
             return
         newest = self._folder.newest or 0 if self._folder is not None else 0
         kept = {number: was for number, was in self._begun.items() if number >= newest}
-        begun = Begun(lr, changed.get("loss_weights"), callbacks.state())
         self._begun = kept | {step: begun}
 
-    def begun_at(self, step: int) -> "Begun | None":
+    def begun_at(self, step: int) -> Changeable | None:
         """What an epoch began with at this step; None if none did.
 
         A checkpoint at an epoch's end is written before callbacks are called.

@@ -6,6 +6,7 @@ import numpy as np
 
 from ...data.checks.layout import check_layout
 from ...data.checks.values import check_integers
+from ...data.source import BYTES
 from ...errors import DataError
 from ...formats import of_dtype
 from ...program import TARGET, WEIGHT, Program, Slot
@@ -14,6 +15,8 @@ from ..arena import Arena
 
 def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) -> None:
     """Copy `array` into `buffer` without broadcasting; axes of size 1 may be missing.
+
+    u8 inputs are scaled to [0, 1] for float buffers, as in data sources.
 
     Args:
       name: name of the input, or TARGET; integers must be within the Program's limit.
@@ -34,6 +37,8 @@ def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) ->
             f"{len(buffer)} samples. Pass the same number for each input and the target."
         )
     check_layout(label, array.shape[1:], buffer.shape[1:])
+    if array.dtype == np.uint8 and buffer.dtype.kind == "f" and not name.startswith(TARGET):
+        array = BYTES.apply(array)
     limit = program.limits.get(name)
     if limit is not None or buffer.dtype.kind in "iu":
         ignored = program.ignored_of(name)

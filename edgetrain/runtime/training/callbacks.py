@@ -127,6 +127,7 @@ class Callbacks:
         self._all = list(given)
         self.inside: list[tuple[int, str]] = []  # (thread, hook) of running calls
         for item in self._all:
+            _of(item, "state", dict)
             has = any(callable(getattr(item, hook, None)) for hook in _ALL_HOOKS)
             if isinstance(item, type) or not has:
                 raise UsageError(
@@ -172,6 +173,9 @@ class Callbacks:
 
     def begin_fit(self, trainer: Any, epochs: float | None, steps: int | None) -> None:
         """Called before the first step of a `fit` call."""
+        rates = trainer.history.steps["lr"]
+        if self._rate is None and rates:  # resumed
+            self._rate = rates[-1]
         for item in self._all:
             _of(item, "set_params", lambda params: None)({"epochs": epochs, "steps": steps})
             _of(item, "set_model", lambda model: None)(trainer)
@@ -272,6 +276,22 @@ class Callbacks:
         """[class, state] of each callback, as JSON; non-finite numbers become null."""
         return [[type(item).__name__, _plain(_of(item, "state", dict)())] for item in self._all]
 
+    def states(self) -> list[Any]:
+        """The state of each callback, for `restore`; None if it can't be stored as JSON."""
+        result = []
+        for item in self._all:
+            try:
+                result.append(_plain(_of(item, "state", dict)()))
+            except UsageError:
+                result.append(None)
+        return result
+
+    def restore(self, states: list[Any]) -> None:
+        """Restore what `states` returned."""
+        for item, state in zip(self._all, states, strict=True):
+            if state is not None:
+                _of(item, "load_state", lambda state: None)(state)
+
     def load_state(self, states: list[list[Any]], label: str) -> None:
         """Restore what `state` returned.
 
@@ -309,7 +329,15 @@ def _as_keras(on_epoch_end: Callable[..., Any]) -> bool:
 
 
 def _of(item: Any, name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
-    return getattr(item, name, usual)
+    """A method of a callback; `usual` if it has none."""
+    method = getattr(item, name, None)
+    if name == "state" and method is not None and not callable(method):
+        raise UsageError(
+            f"callback {type(item).__name__}: its attribute 'state' is a "
+            f"{type(method).__name__}; expected a method that returns what checkpoints keep. "
+            "Rename the attribute."
+        )
+    return usual if method is None else method
 
 
 def _plain(value: Any) -> Any:

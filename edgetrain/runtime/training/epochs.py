@@ -130,7 +130,19 @@ class BatchPasses:
         self._items: Iterator[Any] | None = None
         self._ended, self._number, self.dropped = False, 0, ""
         self._last: Samples | None = None
-        self.length = batches.length
+        self.length = self._steps(batches)
+
+    def _steps(self, batches: "Batches") -> int | None:
+        """Steps per pass; reads the first item of data that has a length but may consist of single
+        samples."""
+        n = batches.length
+        if not n or not batches.again or batches.says_batches:
+            return n
+        first = batches.first()
+        if first is None or not self._samples(first).alone:
+            return n
+        minibatch = self._session.program.minibatch
+        return n // minibatch if n >= minibatch and not self._keep_last else -(-n // minibatch)
 
     @property
     def again(self) -> bool:
@@ -262,7 +274,12 @@ def passes_of(
 
 
 def _joined(parts: "list[Samples]") -> "Samples":
+    from ...data.sources.items import check_bytes
+
     first = parts[0]
+    for part in parts:
+        for k, array in part.inputs.items():
+            check_bytes("samples", k, array.dtype, first.inputs[k].dtype == np.uint8)
     inputs = {k: np.concatenate([part.inputs[k] for part in parts]) for k in first.inputs}
     targets = {k: np.concatenate([part.targets[k] for part in parts]) for k in first.targets}
     weights = [part.weights for part in parts if part.weights is not None]

@@ -77,6 +77,13 @@ class ModelCheckpoint(Watch):
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any]) -> None:
         self._epoch = epoch
 
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "epoch": self._epoch}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self._epoch = int(state.get("epoch", 0))
+
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any]) -> None:
         if self.save_freq != "epoch" and self.model.steps % self.save_freq == 0:
             self._export({**logs, "batch": batch + 1, "epoch": self._epoch + 1})
@@ -204,6 +211,7 @@ class CSVLogger(Callback):
         self.separator = separator
         self.append = typed("CSVLogger: append", append, (bool,))
         self._columns: list[str] = []
+        self._kept = 0  # rows that were there before the run
         self._resumed = False
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any]) -> None:
@@ -226,7 +234,10 @@ class CSVLogger(Callback):
             kept = [dict(one) for one in rows]
             self._columns = [*(rows.fieldnames or self._columns)]
             if self._resumed:
-                kept = [one for one in kept if _before(one, row["epoch"])]
+                own = [one for one in kept[self._kept :] if _before(one, row["epoch"])]
+                kept = kept[: self._kept] + own
+            else:
+                self._kept = len(kept)
         lines = io.StringIO(newline="")
         writer = self._writer(lines)
         writer.writeheader()
@@ -240,10 +251,11 @@ class CSVLogger(Callback):
         )
 
     def state(self) -> dict[str, Any]:
-        return {"columns": self._columns}
+        return {"columns": self._columns, "kept": self._kept}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self._columns, self._resumed = [], True
+        self._kept = int(state.get("kept", 0))
 
 
 def event_of(logs: Mapping[str, Any]) -> dict[str, Any]:

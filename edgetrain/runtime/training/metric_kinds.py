@@ -63,7 +63,7 @@ class Metric(NamedTuple):
 
 
 def _perplexity(counts: Counts) -> float:
-    return math.exp(counts.loss) if counts.loss < 700 else math.inf
+    return math.inf if counts.loss > 700 else math.exp(counts.loss)  # NaN stays NaN
 
 
 def _of_table(part: Callable[..., np.ndarray]) -> Callable[[Counts], float]:

@@ -102,7 +102,7 @@ class EarlyStopping(Watch):
         self._resumed = False
 
     def on_epoch_end(self, trainer: Running, event: Mapping[str, Any]) -> None:
-        better = self.better(trainer, event)
+        better, self._resumed = self.better(trainer, event), False
         self.waited = 0 if better else self.waited + 1
         if better and self.restore_best_weights:
             trainer.keep_best()

@@ -13,11 +13,13 @@ class NoCallbacks:
         """Ignore any event."""
 
     check_monitors = check_evaluated = begin_fit = begin_epoch = begin_step = nothing
-    end_step = end_evaluation = end_epoch = end_fit = call = check_outside = nothing
+    end_step = end_evaluation = end_epoch = end_fit = call = check_outside = restore = nothing
 
     def state(self) -> list[list[Any]]:
         """The state of no callbacks."""
         return []
+
+    states = state
 
     def load_state(self, states: list[list[Any]], label: str) -> None:
         """Refuse a run that had callbacks, as `Callbacks.load_state`."""

@@ -2,18 +2,17 @@
 
 import contextlib
 import time
+from collections.abc import Iterator
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...data.order.validation import Division
 from ...data.registry import numbered_as, open_evaluation
 from ...data.source import Source
 from ...errors import CheckpointError, Interrupted, UsageError
 from ...history import History
 from ...kernels import control
 from ...program import Program
-from ...program.metadata import labels_of
 from ...screen.levels import levels
 from ...units.public import as_path, public_api, taking
 from ...units.wording import counted
@@ -21,17 +20,16 @@ from ..run.checkpoint import Loaded, latest
 from ..run.fields import check_run
 from ..run.folder import MAX_BAD_STEPS, RunFolder
 from ..run.position import Position
-from ..run.rollback import passed_over
+from ..run.rollback import Changeable, passed_over
 from ..session import StepResult
-from .epochs import BatchPasses, EndOfPass, Passes, passes_of
+from .epochs import BatchPasses, EndOfPass, Passes
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .learner import Learner
+from .opening import opened, opened_data
 from .settings import Settings, check_length
 from .signals import StopRequests
 
 if TYPE_CHECKING:
-    from ...data.sources.items import Batches, Shapes
-    from ..samples.lengths import Lengths
     from .keywords import Keywords
 
 Event = dict[str, Any]
@@ -45,17 +43,6 @@ def _loading(verbose: bool | None) -> "contextlib.AbstractContextManager[None]":
     from ...screen.python import waiting
 
     return waiting(verbose, "loading kernels")
-
-
-def _opened(data: Any, shapes: "Shapes", lengths: "Lengths | None") -> "Source | Batches | None":
-    """Like items.opened, which is imported only if data is neither a string nor a Source."""
-    if data is None or isinstance(data, str | Source):
-        return None
-    if lengths is not None:
-        return lengths.opened(data)
-    from ...data.sources.items import opened
-
-    return opened(data, shapes)
 
 
 @public_api
@@ -102,45 +89,15 @@ class Trainer(Learner):
                     self._emit({"event": "note", "message": message})
 
     def _open(self, data: Any) -> None:
-        """Open training and evaluation data, and check that they fit the model."""
-        self._data: Any = data
-        shapes = {
-            slot.name: (slot.shape[1:], slot.batch)
-            for slot in self.program.inputs["micro"]
-            if slot.name in self.program.input_names
-        }
-        self._shapes, keep_last = shapes, self._settings.keep_last
-        lengths = self.session.lengths
-        result, other = (_opened(d, shapes, lengths) for d in (data, self._settings.validation))
-        batches = None if result is None or isinstance(result, Source) else result
-        given = None if batches else (data if result is None else result)
-        data = tuple(given) if isinstance(given, list) else given
-        self._tested = None if other is None or isinstance(other, Source) else other
-        asked = self._settings.validation if other is None else other
-        self.data = Division(data, None if self._tested else asked)
-        self.source: Source | None = self.data.train
-        own = labels_of(self.program.onnx)
-        self.labels = (self.source.labels if self.source is not None else None) or own
-        if self.source is not None and own and set(self.labels or ()) <= set(own):
-            self.source, self.labels = numbered_as(self.source, own), own
-            self.data.train = self.source  # keep the model's own numbers
-        if self.data.chosen is not None:
-            self.data.chosen = numbered_as(self.data.chosen, self.labels)
-        for source in (self.source, self.data.chosen):
+        """Open training and evaluation data, and check that they fit the model. Nothing changes if
+        they don't."""
+        result = opened_data(self.session, data, self._settings, lambda: self._stop.count > 1)
+        for source in (result.source, result.data.chosen):
             if source is not None and self.out is not None:
                 source.keep_in(self.out)
-        self._passes: Passes | None = None
-
-        def discarded() -> bool:
-            return self._stop.count > 1
-
-        if batches is not None:
-            self._passes = BatchPasses(self.session, batches, keep_last, discarded)
-        elif self.source is not None:
-            self._passes = passes_of(self.session, self.source, keep_last, discarded)
-            check_source(self.session, self.source, "micro")
-        if self.data.chosen is not None:
-            check_source(self.session, self.data.chosen, "eval")
+        self._data, self.data = result.given, result.data
+        self.source, self.labels = result.source, result.labels
+        self._passes, self._tested = result.passes, result.tested
 
     def __repr__(self) -> str:
         where = f", out {str(self.out)!r}" if self.out else ""
@@ -229,6 +186,13 @@ class Trainer(Learner):
         assert self._passes is not None
         return self._passes
 
+    def begin_at(self, step: int) -> None:
+        """Set the number of steps done, and the position in the data to match."""
+        self.session.set_counters(step, self.session.counters())
+        length, position = self.steps_per_epoch, self._position
+        if length:
+            position.epoch, position.done = divmod(step, length)
+
     def _target(
         self, epochs: float | None, steps: int | None, length: int | None
     ) -> tuple[float | None, int | None]:
@@ -261,7 +225,10 @@ class Trainer(Learner):
             self._begin("fit")
             self._callbacks.begin_fit(self, epochs, steps)
             if self._position.ended:  # the run ended before callbacks were called
-                self._close(self._epoch_event(self.steps, 0.0), evaluate)
+                event = self._epoch_event(self.steps, 0.0)
+                if not self.history.has_epoch(event["epoch"]):
+                    self._emit(event)
+                self._close(event, evaluate)
             while not self._ending and self._goes_on(epochs):
                 self._close(self._one_epoch(passes, epochs), evaluate)
             if self._ending:
@@ -333,11 +300,12 @@ class Trainer(Learner):
         if not isinstance(passes, BatchPasses):
             position.epoch, position.done = divmod(self.steps, passes.length)
         passes.begin(position.epoch, position.done)
-        self._callbacks.begin_epoch(position.epoch, position.done)
-        self._rollback.remember(self.steps, self.lr, self._changed, self._callbacks)
-        while not (position.ended or self._ending):
-            if not self._one_step(passes):
-                position.end_pass()
+        with self._undone_without_a_step():
+            self._callbacks.begin_epoch(position.epoch, position.done)
+            self._rollback.remember(self.steps, self._changeable())
+            while not (position.ended or self._ending):
+                if not self._one_step(passes):
+                    position.end_pass()
         position.ended = True
         if passes.dropped:
             self._emit({"event": "note", "message": passes.dropped})
@@ -404,12 +372,10 @@ class Trainer(Learner):
         loaded = self._rollback.back(self.steps - 1, result)
         passes.check_again()
         self._take_state(loaded)
-        callbacks = loaded.meta.get("callbacks")
         if begun := self._rollback.begun_at(self.steps):
-            self.session.lr, weights, callbacks = begun
-            self._restore_weights(weights)
-        if callbacks is not None:
-            self._callbacks.load_state(callbacks, str(loaded.used))
+            self._restore(begun)
+        elif "callbacks" in loaded.meta:
+            self._callbacks.load_state(loaded.meta["callbacks"], str(loaded.used))
         position = Position.of_json(loaded.meta["position"])
         if position.ended:
             position.close()
@@ -418,15 +384,38 @@ class Trainer(Learner):
 
     def _close(self, event: Event, evaluate: bool) -> Event:
         """Evaluate after an epoch, and call callbacks."""
-        if evaluate:
-            self._callbacks.call("on_test_begin", {})
-            result = self._evaluated(None, None)
-            event = {**event, "evaluation": result}
-            self._emit({"event": "eval", "epoch": event["epoch"], **result})
-            self._callbacks.end_evaluation(self, result)
-        self._callbacks.end_epoch(self, event)
+        with self._undone_without_a_step():
+            if evaluate:
+                self._callbacks.call("on_test_begin", {})
+                result = self._evaluated(None, None)
+                event = {**event, "evaluation": result}
+                self._emit({"event": "eval", "epoch": event["epoch"], **result})
+                self._callbacks.end_evaluation(self, result)
+            self._callbacks.end_epoch(self, event)
         self._position.close()
         return event
+
+    def _changeable(self) -> Changeable:
+        return Changeable(
+            self.session.lr, self._changed.get("loss_weights"), self._callbacks.states()
+        )
+
+    def _restore(self, before: Changeable) -> None:
+        self.session.lr = before.lr
+        self._restore_weights(before.weights)
+        self._callbacks.restore(before.callbacks)
+
+    @contextlib.contextmanager
+    def _undone_without_a_step(self) -> Iterator[None]:
+        """If the block fails before another step is done, restore what callbacks have changed: the
+        next `fit` calls them again."""
+        steps, before = self.steps, self._changeable()
+        try:
+            yield
+        except BaseException:
+            if self.steps == steps:
+                self._restore(before)
+            raise
 
     # Evaluation and output.
 
@@ -456,7 +445,7 @@ class Trainer(Learner):
             from .output_metrics import check_metrics
 
             check_metrics(metrics, self.program)
-        result = self._tested if data is None else _opened(data, self._shapes, self.session.lengths)
+        result = self._tested if data is None else opened(self.session, data)
         if result is not None and not isinstance(result, Source):
             return evaluate_batches(self.session, result, self._give_up, metrics)
         if data is not None and result is None:
