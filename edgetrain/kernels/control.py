@@ -68,6 +68,9 @@ def counted(ints, reals) -> dict[str, int | float]:
     return result | {name: float(reals[word]) for name, word in SAVED_REALS.items()}
 
 
+OF_STATE = (ADAM_T, BIAS1, BIAS2, STATE_EXPONENT, NEXT_EXPONENT)  # the words of `of_state`
+
+
 def of_state(counters) -> dict[str, int | float]:
     """The part of `counted` that belongs to an optimizer's state."""
     result = {name: counters[name] for name in ("updates", "bias1", "bias2")}

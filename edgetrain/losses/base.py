@@ -23,6 +23,7 @@ class Loss(Plugin):
     Attributes:
       absorbs: ops that the loss includes; if one is the model's last op, training skips it.
       passes: ops that may follow one of these without changing the loss.
+      each_sample: the loss is a mean over samples, whatever their number of targets.
       accuracy: which targets count as predicted correctly; "" if the loss has no accuracy.
       target_dtype: f32, or i32 if targets are classes.
       takes_target: False: the loss needs only inputs of the model.
@@ -46,6 +47,7 @@ class Loss(Plugin):
     absorbs: ClassVar[tuple[str, ...]] = ()
     passes: ClassVar[tuple[str, ...]] = ()
     accuracy: ClassVar[str] = ""
+    each_sample: ClassVar[bool] = False
     target_dtype: ClassVar[str] = "f32"
     takes_target: ClassVar[bool] = True
     of_model: ClassVar[bool] = False
@@ -88,6 +90,11 @@ class Loss(Plugin):
     def joined_axes(self, shape: Shape) -> tuple[int, ...]:
         """Axes of an output of this shape that belong to one target."""
         return ()
+
+    @property
+    def ignores_padding(self) -> bool:
+        """Whether padding does not count if its targets are `ignore_index`."""
+        return "ignore_index" in self.to_json()
 
     @property
     def weighs(self) -> bool:

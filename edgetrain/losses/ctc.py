@@ -34,6 +34,7 @@ class CTC(Loss):
     absorbs: ClassVar[tuple[str, ...]] = ("softmax", "log_softmax")
     passes: ClassVar[tuple[str, ...]] = ("log",)
     target_dtype: ClassVar[str] = "i32"
+    each_sample: ClassVar[bool] = True
 
     blank: int = option(0, "class of the blank", "C", least=0)
     label_length: int | None = option(
@@ -61,6 +62,11 @@ class CTC(Loss):
     def limit(self, shape: Shape) -> int:
         self._check(shape)
         return max(shape[2], shape[1] + 1) if self.input_lengths else shape[2]
+
+    @property
+    def ignores_padding(self) -> bool:
+        """No: `ignore_index` is about labels, and every time step counts."""
+        return False
 
     def joined_axes(self, shape: Shape) -> tuple[int, ...]:
         return tuple(range(1, len(shape)))

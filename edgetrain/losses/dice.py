@@ -29,6 +29,7 @@ class Dice(ByClass):
     name: ClassVar[str] = "dice"
     absorbs: ClassVar[tuple[str, ...]] = ("softmax", "sigmoid")
     target_dtype: ClassVar[str] = "i32"
+    each_sample: ClassVar[bool] = True
 
     dice_smooth: float = option(1.0, "added to numerator and denominator of Dice", "S", least=0)
     multilabel: bool = option(False, "one mask per class (sigmoid; targets 0 or 1)")

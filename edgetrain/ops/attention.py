@@ -154,6 +154,9 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
     known = np.ones(shape[2:], np.bool_)
     masks: list[Value | str] = []
     bias, given = None, context.const(node, 3)
+    if given is not None and 1 < given.shape[-1] < shape[3]:
+        more = [(0, 0)] * (given.ndim - 1) + [(0, shape[3] - given.shape[-1])]
+        given = np.pad(given, more, constant_values=False if given.dtype == bool else -np.inf)
     if context.has(node, 3) and (given is None or given.dtype != np.bool_):
         bias = steps.lengthened(context.value(node, 3), shape[3])
         if not fits(bias.shape, shape):
@@ -163,9 +166,6 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
         elif given is not None and np.isneginf(given).all(-1).any():
             known = known & ~np.isneginf(given)
     elif given is not None:
-        if 1 < given.shape[-1] < shape[3]:
-            missing = shape[3] - given.shape[-1]
-            given = np.pad(given, [(0, 0)] * (given.ndim - 1) + [(0, missing)])
         if not fits(given.shape, shape):
             raise node.fail(f"mask has shape {list(given.shape)}", f"one that fits {list(shape)}")
         known = known & given

@@ -17,10 +17,12 @@ import numpy as np
 
 from ..errors import CheckpointError, ProgramError
 from ..formats import FORMATS, Format, decoded, of_dtype
+from ..kernels import control
 from ..kernels.device import layout as device
 from ..units.files import open_regular
 from ..units.sha import sha256
 from .atomic import write_atomically
+from .plan_block import control_words
 from .program import Program
 from .sets import Slot
 
@@ -50,12 +52,14 @@ class Stored:
       block: int64 words of the control block.
       exact: it was written by this Program or one with the same bits; otherwise only values are
         kept.
+      anew: optimizer state starts again, because it is stored in another form.
     """
 
     tensors: dict[str, np.ndarray]
     block: np.ndarray
     sequence: int
     exact: bool
+    anew: bool = False
 
     @property
     def reals(self) -> np.ndarray:
@@ -124,17 +128,26 @@ def write_stored(
     program: Program,
     tensors: Mapping[str, np.ndarray],
     block: np.ndarray,
-) -> None:
+) -> bool:
     """Write a file that a bundle of `program` can load, with the state in its first slot.
 
     Args:
       tensors: the contents of a checkpoint of the Program, or of another one of the same model: see
         `read_stored`.
       block: int64 [64], the control block.
+    Returns:
+      Whether optimizer state was taken; if not, it starts again.
     Raises:
       CheckpointError: a value is missing or of another size.
       RunError: it can't be written; an older file is unchanged.
     """
+    given = {name_hash(name): (array.dtype, array.nbytes) for name, array in tensors.items()}
+    carries = _carries(program, given)
+    if not carries:
+        states = {
+            slot.name: _initial(program, slot) for slot in program.saved if slot.role == "state"
+        }
+        tensors, block = {**tensors, **states}, _begun(program, block)
     whole = bytearray(2 * slot_nbytes(program))
     whole[_BLOCK : _BLOCK + len(names_table(program))] = names_table(program)
     for slot, at in stored_places(program):
@@ -151,16 +164,19 @@ def write_stored(
         file.write(whole)
 
     write_atomically(path, write)
+    return carries
 
 
 def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
     """The newest valid state of a file (or an image of flash), for `program`.
 
     From another Program, parameters and statistics are taken by name and converted to this one's
-    storage; optimizer state is taken if it is stored the same way, and is zero otherwise.
+    storage. Optimizer state is taken if all of it is stored in the same form; otherwise it starts
+    again.
 
     Raises:
-      CheckpointError: no slot is valid, or a value is missing or of another size.
+      CheckpointError: no slot is valid, a value is missing or of another size, or a weight differs
+        that this Program keeps in its own file.
     """
     try:
         with open_regular(path) as file:
@@ -175,16 +191,30 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
                     "another copy."
                 )
             sequence, digest, rows = max(result, key=lambda one: one[0])
+            anew = not _carries(
+                program, {k: (place.format.dtype, place.nbytes) for k, place in rows.items()}
+            )
             tensors = {
-                slot.name: _value(file, slot, rows.get(name_hash(slot.name)), str(path))
+                slot.name: _initial(program, slot)
+                if anew and slot.role == "state"
+                else _value(file, slot, rows.get(name_hash(slot.name)), str(path))
                 for slot, _ in stored_places(program)
             }
+            own = {slot.name: rows.get(name_hash(slot.name)) for slot in program.mapped}
+            values = {
+                name: (_array(file, place), program.slot(name).shape)
+                for name, place in own.items()
+                if place is not None
+            }
+            check_mapped(program, values, "the file's")
     except OSError as error:
         raise CheckpointError(
             f"{path}: cannot be read: {error.strerror}. Pass a file with a bundle's state."
         ) from error
     block = tensors.pop(CONTROL)
-    return Stored(tensors, block, sequence, digest == state_digest(program))
+    if anew:
+        block = _begun(program, block)
+    return Stored(tensors, block, sequence, digest == state_digest(program), anew)
 
 
 def _good(file: BinaryIO, start: int, room: int) -> tuple[int, bytes, dict[int, _Place]] | None:
@@ -218,9 +248,62 @@ def _value(file: BinaryIO, slot: Slot, place: _Place | None, label: str) -> np.n
     count = place.format.count(place.nbytes)
     if place.format.nbytes(slot.size) != place.nbytes:
         raise _unlike(slot, count, label)
+    return _brought(slot, _array(file, place), label)
+
+
+def _array(file: BinaryIO, place: _Place) -> np.ndarray:
     file.seek(place.at)
-    data = file.read(place.nbytes)
-    return _brought(slot, np.frombuffer(data, place.format.dtype), label)
+    return np.frombuffer(file.read(place.nbytes), place.format.dtype)
+
+
+def _carries(program: Program, given: Mapping[int, tuple[np.dtype, int]]) -> bool:
+    """Whether all optimizer state of a Program is given in its storage, as (type, bytes) by hash of
+    the name."""
+    return all(
+        given.get(name_hash(slot.name)) == (slot.format.dtype, slot.nbytes)
+        for slot in program.saved
+        if slot.role == "state"
+    )
+
+
+def _initial(program: Program, slot: Slot) -> np.ndarray:
+    """The value of optimizer state before the first update."""
+    array = program.init.get(slot.name)
+    return np.zeros(slot.stored_shape, slot.format.dtype) if array is None else np.array(array)
+
+
+def _begun(program: Program, block: np.ndarray) -> np.ndarray:
+    """A control block without what belongs to optimizer state: counts, bias corrections,
+    exponents."""
+    result, initial = block.copy(), control_words(program)
+    for word in control.OF_STATE:
+        result[word] = initial.get(word, 0)
+    return result
+
+
+def check_mapped(
+    program: Program, values: Mapping[str, tuple[np.ndarray, tuple[int, ...]]], whose: str
+) -> None:
+    """Check that the weights that a Program keeps in its own file are these.
+
+    Args:
+      values: stored array and shape by name; others are not checked.
+      whose: such as "the run's".
+    Raises:
+      CheckpointError: one differs.
+    """
+    for slot in program.mapped:
+        if slot.role != "parameter" or slot.name not in values:
+            continue
+        array, own = values[slot.name][0], program.init[slot.name]
+        if array.dtype != slot.format.dtype:
+            array = slot.format.encode(decoded(array, values[slot.name][1]))
+        if array.reshape(-1).tobytes() != np.ascontiguousarray(own).tobytes():
+            raise CheckpointError(
+                f"parameter {slot.name!r}: frozen and kept in the Program {program.model_name}, where "
+                f"it differs from {whose}; a state can't replace it. Compile from the trained model, "
+                "or without frozen storage (--frozen, --lora)."
+            )
 
 
 def _unlike(slot: Slot, count: int, label: str) -> CheckpointError:
@@ -237,15 +320,11 @@ def _brought(slot: Slot, array: np.ndarray | None, label: str) -> np.ndarray:
       CheckpointError: it is missing, or of another size or type.
     """
     wanted = slot.format.dtype
-    if array is None and slot.role == "state":
-        return np.zeros(slot.stored_shape, wanted)
     source = slot.format if array is None else of_dtype(array.dtype)
     fits = array is not None and array.size == math.prod(source.stored_shape(slot.shape))
-    floats = source.floats and slot.format.floats
+    floats = source.floats and slot.format.floats and slot.role in _CONVERTED
     if array is None or not fits or not (array.dtype == wanted or floats):
         raise _unlike(slot, 0 if array is None else array.size, label)
-    if array.dtype != wanted and slot.role not in _CONVERTED:
-        return np.zeros(slot.stored_shape, wanted)
     if array.dtype != wanted:
         array = slot.format.encode(decoded(array, slot.shape))
     return np.array(array.reshape(slot.stored_shape))

@@ -100,9 +100,9 @@ def export_trained(
         model, graph = _parsed(program)
         shapes = {slot.name: slot.shape for slot in program.lasting}
         state = {n: decoded(a, shapes[n]) if n in shapes else a for n, a in state.items()}
+        state = dense_state(layers_of(program.recipe), state)
         with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
             state = merged(program, state)
-        state = dense_state(layers_of(program.recipe), state)
         _check_finite(path, nonfinite(finite_part(state, program.init)))
         plain = program.recipe.get("quantized") == "float"
         losses = losses_of(model)

@@ -23,7 +23,7 @@ from ...units import finite_number
 from ...units.options import typed
 
 _PRODUCTS = ("MatMul", "Gemm")
-_LAYOUT = ("Transpose", "Identity")  # between a weight and the product
+_LAYOUT = ("Transpose", "Identity", "Cast")  # between a weight and the product
 _INITS = ("kaiming", "normal")
 ALL = "all-linear"  # as a target: every layer but the last ones, as in peft
 _FORM = f"expected {ALL}, or such as 'r=8,alpha=16,targets=*.q_proj,*.v_proj'"
@@ -271,7 +271,7 @@ def matrices(model: Model) -> dict[str, tuple[str, bool]]:
         if source is None or node.op_type not in _LAYOUT:
             continue
         swaps = node.op_type == "Transpose" and list(node.attrs.get("perm", (1, 0))) == [1, 0]
-        if node.op_type == "Identity" or swaps:
+        if node.op_type != "Transpose" or swaps:
             out[node.outputs[0]] = source[0], source[1] != swaps
     return out
 

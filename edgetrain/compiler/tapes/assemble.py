@@ -1,12 +1,14 @@
 """Plan -> Program: offsets for everything, encoded tapes, the account of every byte."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from ...formats import FORMATS
+from ...errors import UsageError
+from ...formats import FORMATS, FP32, Format
 from ...ir import Graph, Value
 from ...kernels import targets
 from ...kernels.tapes.decode import bound, revisions_of, work_of
@@ -26,6 +28,9 @@ from ..plan.frontier import peak_of
 from .limits import input_limits
 from .lowering import Instruction, encode
 from .steps import ALIGN, Placed, TapeProblem
+
+_CHUNK = 1 << 18  # weights checked at a time
+_LOST = 3.0  # most error of weights in blocks, relative to their format's tolerance
 
 
 class KernelTable:
@@ -197,8 +202,44 @@ def _facts(
 
 
 def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
-    """Initial weights in their storage format, rounded to nearest."""
-    return FORMATS[graph.values[name].dtype].encode(array)
+    """Initial weights in their storage format, rounded to nearest.
+
+    Raises:
+      UsageError: the format's range does not hold them.
+    """
+    format = FORMATS[graph.values[name].dtype]
+    result = format.encode(array)
+    if format.floats and format is not FP32 and array.dtype.kind == "f":
+        _check_range(array.reshape(-1), format, name)
+    return result
+
+
+def _check_range(values: np.ndarray, format: Format, name: str) -> None:
+    """Refuse values of which a format makes infinities, or with blocks zeros or little more.
+
+    Raises:
+      UsageError: names the parameter.
+    """
+    lost = size = 0.0
+    for start in range(0, values.size, _CHUNK):
+        part = values[start : start + _CHUNK].astype(np.float32)
+        kept = format.decode(format.encode(part)).astype(np.float32, copy=False)[: part.size]
+        wrong = np.isfinite(part) & ~np.isfinite(kept)
+        if wrong.any():
+            raise UsageError(
+                f"parameter {name!r}: {part[wrong][0]:.4g} is out of the range of its storage. "
+                "Store it as fp32 or bf16 (--frozen, --weights, --precision)."
+            )
+        if format.block > 1:
+            part = np.where(np.isfinite(part), part, 0).astype(np.float64)
+            lost += float(np.square(part - np.where(np.isfinite(kept), kept, 0)).sum())
+            size += float(np.square(part).sum())
+    if lost > (_LOST * format.tolerances[1]) ** 2 * size:
+        raise UsageError(
+            f"parameter {name!r}: its values are too small for its storage, which keeps them with an "
+            f"error of {100 * math.sqrt(lost / size):.0f} %. Store it as fp32, fp16 or bf16 "
+            "(--frozen)."
+        )
 
 
 def _recipe(model: Model, options: Options, graphs: Graphs) -> dict:

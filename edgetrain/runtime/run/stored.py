@@ -13,9 +13,9 @@ from ...kernels.device import layout as device
 from ...losses.terms import terms_of_recipe
 from ...optim import SCHEDULES, Schedule, loss_scale_of
 from ...program import TARGET, Program
-from ...program.stored import read_stored
+from ...program.stored import check_mapped, read_stored, write_stored
 from ...units.plugin import member
-from ..session import seen_words
+from ..session import Session, seen_words
 from .checkpoint import Loaded
 
 
@@ -54,7 +54,43 @@ def stored_checkpoint(
         "keep_last": keep_last,
     }
     said = f"{path}: from a Program compiled differently; training continues, but bits may differ."
+    if result.anew:
+        said = f"{said[:-1]}; {_ANEW}."
+    if program.mapped:
+        said += " Frozen weights are those in this Program's file."
     return Loaded(result.tensors, meta, Path(path), None if result.exact else said)
+
+
+def write_run(path: Path, session: Session, schedule: Schedule, bundled: Program) -> str:
+    """Write a session's state for a bundle of `bundled`.
+
+    Returns:
+      A message about what the bundle starts anew; "" if nothing.
+    Raises:
+      CheckpointError, RunError: as in `write_stored`.
+      UsageError: bundles don't support the schedule, or don't store a weight that differs.
+    """
+    program, block, state = session.program, session.ints.copy(), session.state()
+    keep_schedule(block, schedule)
+    if bundled.digest() == program.digest():
+        write_stored(path, bundled, state, block)
+        return ""
+    shapes = {slot.name: slot.shape for slot in program.lasting}
+    mapped = {slot.name: program.init[slot.name] for slot in program.mapped}
+    values = {name: (array, shapes[name]) for name, array in (mapped | state).items()}
+    try:
+        check_mapped(bundled, values, "the run's")
+    except CheckpointError as error:
+        raise UsageError(f"save_stored: {error}") from None
+    scale = loss_scale_of(bundled.recipe["precision"], bundled.recipe.get("loss_scale"))
+    block.view(np.float64)[control.LOSS_SCALE] = scale.start
+    block[control.GOOD_STEPS] = 0
+    if write_stored(path, bundled, state, block):
+        return ""
+    return f"{path}: {_ANEW}."
+
+
+_ANEW = "optimizer state starts again, because the Program stores it in another form"
 
 
 def _check_kind(path: Path) -> None:

@@ -285,12 +285,20 @@ class Lengths:
     def _check_targets(self, source: Source, named: _Named) -> None:
         """Refuse padding of targets that a loss would count."""
         program = self._program
+        losses = {term.target: term.loss for term in self._terms if term.loss.takes_target}
         for field, (staged, _) in named.items():
-            whole = staged.startswith(TARGET) and self.axes.get(staged)
-            if not whole or program.ignored_of(staged) is not None:
+            if not staged.startswith(TARGET):
                 continue
-            name = program.loss_of(staged)["name"]
-            move = "use a loss with ignore_index (cross_entropy, dice, ctc)"
+            loss = losses[staged]
+            if not loss.ignores_padding and loss.each_sample:
+                raise DataError(
+                    f"{source.name}: samples are shorter than their length, and loss {loss.name} "
+                    "would count the padding as time steps. Compile for the lengths that occur."
+                )
+            if not self.axes.get(staged) or program.ignored_of(staged) is not None:
+                continue
+            name = loss.name
+            move = "use a loss with ignore_index (cross_entropy, dice)"
             if "ignore_index" in program.loss_of(staged):
                 move = f"compile with microbatch {program.minibatch}, as several losses need"
             raise DataError(

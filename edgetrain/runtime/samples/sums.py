@@ -54,6 +54,16 @@ class Sums:
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(self.terms, self.rows + other.rows, other.weights)
 
+    def of_samples(self, n: int) -> "Sums":
+        """The same means over `n` samples, but losses that are a mean over samples count each as 1:
+        sums over samples of other lengths can be added."""
+        counts = np.array([row[1] for row in self.rows])
+        scales = [
+            n / count if term.loss.each_sample and count else 1.0
+            for term, count in zip(self.terms, counts, strict=True)
+        ]
+        return Sums(self.terms, self.rows * np.array(scales)[:, None], self.weights)
+
     @property
     def means(self) -> list[float]:
         """Mean of each loss, without its weight; NaN if no target counted."""

@@ -93,7 +93,8 @@ def _by_length(
 
             n += int(session.evaluate(len(part.indices), filler)["samples"])
             watch.take()
-            sums = session.sums() if sums is None else sums + session.sums()
+            own = session.sums().of_samples(len(part.indices))
+            sums = own if sums is None else sums + own
     assert sums is not None, "a source has samples"
     result = sums.results()
     out = {"loss": result.pop("loss"), "samples": n, **result}
@@ -150,7 +151,9 @@ def evaluate_batches(
             session.evaluate(len(samples), filler)
             watch.take()
             n += len(samples)
-            sums = session.sums() if sums is None else sums + session.sums()
+            own = session.sums()
+            own = own if session.lengths is None else own.of_samples(len(samples))
+            sums = own if sums is None else sums + own
     if sums is None:
         raise DataError("evaluate: the data returned no batches. Pass data with samples.")
     result = sums.results()

@@ -355,9 +355,10 @@ class Learner(Uncopied):
         self.session.set_counters(meta["step"], meta["counters"])
         self.total_steps, self.schedule = meta["total_steps"], Schedule.of_json(meta["schedule"])
         self.session.lr = meta["lr"]
-        if "max_grad_norm" in meta.get("changed", {}):
-            self._change({"max_grad_norm": meta["changed"]["max_grad_norm"]})
-        self._restore_weights(meta.get("changed", {}).get("loss_weights"))
+        changed = meta.get("changed", {})
+        self._change({n: changed[n] for n in ("max_grad_norm", "loss_scale") if n in changed})
+        self.session.set_counters(meta["step"], meta["counters"])  # a scale may have changed since
+        self._restore_weights(changed.get("loss_weights"))
         self.session.set_schedule(self.schedule, self.total_steps)
         self.session.set_seen(self.schedule, meta["seen"])
 
@@ -584,16 +585,16 @@ class Learner(Uncopied):
           UsageError: the run differs from the bundle in something that a state does not contain.
           RunError: a value is not finite, or the file cannot be written.
         """
-        from ...program.stored import write_stored
-        from ..run.stored import check_changes, keep_schedule
+        from ..run.stored import check_changes, write_run
 
+        path = as_path("save_stored", path)
         bundled = self.program if program is None else opened_program(program)
         check_changes(self._meta(), self.session.max_grad_norm, self.loss_weights, bundled)
         with self.session.turn:
             self._checkpoints.check_finite()
-            block = self.session.ints.copy()
-            keep_schedule(block, self.schedule)
-            write_stored(as_path("save_stored", path), bundled, self.session.state(), block)
+            message = write_run(path, self.session, self.schedule, bundled)
+        if message:
+            self._emit({"event": "warning", "message": message})
 
     def close(self) -> None:
         """Stop the workers."""

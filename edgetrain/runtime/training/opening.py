@@ -34,7 +34,7 @@ class Opened:
     data: Division
     source: Source | None
     labels: tuple[str, ...] | None
-    passes: Passes | None
+    passes: "Passes | None"
     tested: "Batches | None"
 
 
@@ -64,7 +64,7 @@ def opened_data(
         data.train = source  # keep the model's own numbers
     if data.chosen is not None:
         data.chosen = numbered_as(data.chosen, labels)
-    passes: Passes | None = None
+    passes: Any = None
     if batches is not None:
         passes = BatchPasses(session, batches, settings.keep_last, discarded)
     elif source is not None:
