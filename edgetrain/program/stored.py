@@ -200,11 +200,10 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
                 else _value(file, slot, rows.get(name_hash(slot.name)), str(path))
                 for slot, _ in stored_places(program)
             }
-            own = {slot.name: rows.get(name_hash(slot.name)) for slot in program.mapped}
             values = {
-                name: (_array(file, place), program.slot(name).shape)
-                for name, place in own.items()
-                if place is not None
+                slot.name: (_array(file, place), slot.shape)
+                for slot in program.mapped
+                if (place := rows.get(name_hash(slot.name))) is not None
             }
             check_mapped(program, values, "the file's")
     except OSError as error:
@@ -300,9 +299,9 @@ def check_mapped(
             array = slot.format.encode(decoded(array, values[slot.name][1]))
         if array.reshape(-1).tobytes() != np.ascontiguousarray(own).tobytes():
             raise CheckpointError(
-                f"parameter {slot.name!r}: frozen and kept in the Program {program.model_name}, where "
-                f"it differs from {whose}; a state can't replace it. Compile from the trained model, "
-                "or without frozen storage (--frozen, --lora)."
+                f"parameter {slot.name!r}: the Program {program.model_name} keeps it frozen in its "
+                f"file, where it differs from {whose}, and a state can't replace it. Compile from "
+                "the trained model, or without frozen storage (--frozen, --lora)."
             )
 
 

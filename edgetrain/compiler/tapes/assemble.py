@@ -209,7 +209,8 @@ def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
     """
     format = FORMATS[graph.values[name].dtype]
     result = format.encode(array)
-    if format.floats and format is not FP32 and array.dtype.kind == "f":
+    weight = graph.values[name].role == "parameter"  # masks contain numbers like -3e38
+    if weight and format.floats and format is not FP32 and array.dtype.kind == "f":
         _check_range(array.reshape(-1), format, name)
     return result
 
@@ -236,8 +237,8 @@ def _check_range(values: np.ndarray, format: Format, name: str) -> None:
             size += float(np.square(part).sum())
     if lost > (_LOST * format.tolerances[1]) ** 2 * size:
         raise UsageError(
-            f"parameter {name!r}: its values are too small for its storage, which keeps them with an "
-            f"error of {100 * math.sqrt(lost / size):.0f} %. Store it as fp32, fp16 or bf16 "
+            f"parameter {name!r}: its values are too small for its storage, which keeps them with "
+            f"an error of {100 * math.sqrt(lost / size):.0f} %. Store it as fp32, fp16 or bf16 "
             "(--frozen)."
         )
 
