@@ -214,7 +214,10 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
             shapes[str(fields[term.target])] = own
     result = input_limits(graphs.train, chosen, outputs, graphs.arrays)
     limits = {str(fields.get(name, name)): limit for name, limit in result.below.items()}
-    return Expected(shapes, limits, chosen.loss.to_json().get("ignore_index"), result.ignored)
+    ignored = chosen.loss.to_json().get("ignore_index")
+    weighed = any(term.loss.sample_weights for term in chosen.terms)
+    minibatch = 0 if chosen.tokens else chosen.minibatch
+    return Expected(shapes, limits, ignored, result.ignored, weighed, minibatch)
 
 
 def verify(program: Program) -> None:

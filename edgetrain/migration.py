@@ -31,7 +31,7 @@ from .runtime.run.checkpoint import (
     save_checkpoint,
     save_step,
 )
-from .runtime.run.fields import check_run
+from .runtime.run.fields import check_best, check_run
 from .runtime.run.folder import BEST_FILE, PROGRAM_FILE, RunFolder, run_directory
 from .runtime.run.lock import LOCK_FILE
 from .runtime.run.resuming import check_recipe
@@ -150,9 +150,10 @@ def _written(source: Path, place: Path, old: Program, new: Program) -> Migrated:
         step = int(loaded.meta["step"])
         save_step(place, step, state.tensors, carried_meta(loaded, new), initial=new.init)
     if os.path.lexists(source / BEST_FILE):
-        best = load_checkpoint(source / BEST_FILE)
+        best = check_best(load_checkpoint(source / BEST_FILE), old.digest())
         tensors = carried(old, new, best.tensors, str(best.used)).tensors
-        save_checkpoint(place / BEST_FILE, tensors, best.meta, keep_previous=False)
+        meta = {**best.meta, "recipe": new.digest()}
+        save_checkpoint(place / BEST_FILE, tensors, meta, keep_previous=False)
     sync_directory(place)
     counts: dict[str, int] = {}
     for slot in new.saved if loaded is not None else ():

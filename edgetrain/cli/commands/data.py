@@ -14,10 +14,11 @@ from ...data.source import Source
 from ...data.sources.labels import class_counts
 from ...errors import DataError
 from ...losses.terms import terms_of_recipe
-from ...program import TARGET, Program
+from ...program import TARGET, WEIGHT, Program
 from ...screen.tables import table, to_json
 from ...units.wording import counted
 from ..parser.namespace import Namespace
+from ..parser.plan_options import PASS_MODEL, check_compiled
 
 _LOOKED_AT, _CHUNK = 1024, 64
 # Most values of a field: at once, in total; larger samples are not examined.
@@ -101,6 +102,7 @@ def _wanted(arguments: Namespace) -> Expected | None:
     if Path(arguments.model).suffix != ".onnx":
         from ...runtime.loading.program import opened_program
 
+        check_compiled(arguments, arguments.model, PASS_MODEL)
         return _of_program(opened_program(arguments.model))
     from ...api import expected
     from ...importer import load_onnx
@@ -119,7 +121,7 @@ def _of_program(program: Program) -> Expected:
     shapes = {fields.get(name, name): staged[name].shape[1:] for name in names}
     limits = {fields.get(name, name): n for name, n in program.limits.items()}
     ignored = program.ignored_of(TARGET)
-    return Expected(shapes, limits, ignored, program.ignored)
+    return Expected(shapes, limits, ignored, program.ignored, WEIGHT in staged, program.minibatch)
 
 
 def _by_field(wanted: Mapping[str, Item], source: Source) -> dict[str, Item]:
@@ -145,6 +147,22 @@ def _faults(source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ..
             "the arrays after the model's inputs, and the target y."
         ]
     faults = []
+    if wanted.weighed and "w" not in source.fields:
+        faults.append(
+            f"{source.name}: sample weights (field 'w', or w_train in an npz file) are missing. "
+            "Add them, or compile without --sample-weights."
+        )
+    elif "w" in source.fields and not wanted.weighed and "w" not in shapes:
+        faults.append(
+            f"{source.name}: it has sample weights (field 'w'), but the loss takes none. Compile "
+            "with --sample-weights, or remove them."
+        )
+    if 0 < source.n < wanted.minibatch and source.split == "train":
+        faults.append(
+            f"{source.name}: {source.n} training samples, but a minibatch of {wanted.minibatch}. "
+            f"Use a minibatch of at most {source.n} (--minibatch {source.n}), or train on a "
+            "partial one (--keep-last)."
+        )
     for name, shape in shapes.items():
         field = source.fields[name]
         try:

@@ -11,7 +11,7 @@ from ...screen.progress import can_show, sparkline
 from ...screen.tables import table, to_json
 from ...screen.waiting import waited
 from ..parser.namespace import Namespace
-from .train import program_of, source_of
+from .train import program_of, replaced, source_of
 
 _ROWS = 12
 
@@ -36,8 +36,9 @@ def find_lr(arguments: Namespace) -> int:
             source = source_of(arguments)
             program = program_of(arguments, source)
         with waited("loading kernels"):
+            threads = getattr(arguments, "threads", None)
             trainer = Trainer(
-                program, source, verbose=False, threads=getattr(arguments, "threads", None)
+                program, source, verbose=False, threads=threads, **replaced(arguments)
             )
         with trainer, waited("trying learning rates"):
             result = find_rates(trainer, **given)

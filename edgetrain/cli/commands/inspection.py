@@ -18,6 +18,7 @@ from ...screen.tables import account_lines, table, to_json
 from ...units import format_bytes
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
+from ..parser.plan_options import check_compiled
 from ..parser.plugins import owners
 
 _COLUMNS = 6  # columns of op names
@@ -75,6 +76,8 @@ def inspect(arguments: Namespace) -> int:
         raise InputFileError(f"{path}: a directory; expected a file ({', '.join(readers)}) in it.")
     if suffix not in readers:
         raise InputFileError(f"{path}: expected a name ending in {', '.join(readers)}.")
+    if suffix != ".onnx":
+        check_compiled(arguments, path, "Leave the option out.")
     facts, lines = readers[suffix](path)
     if "verify" in arguments:
         if suffix != ".edge":
@@ -228,9 +231,13 @@ def _named(options: dict[str, Any]) -> str:
 
 def _checkpoint(path: Path) -> Found:
     from ...runtime.run.checkpoint import load_checkpoint
-    from ...runtime.run.fields import check_run
+    from ...runtime.run.fields import check_best, check_run
+    from ...runtime.run.folder import BEST_FILE
 
-    tensors, meta, used, warning = check_run(load_checkpoint(path))
+    loaded = load_checkpoint(path)
+    is_best = path.name == BEST_FILE
+    check_best(loaded, loaded.meta.get("recipe", "")) if is_best else check_run(loaded)
+    tensors, meta, used, warning = loaded
     nbytes = sum(tensor.nbytes for tensor in tensors.values())
     facts = {
         "kind": "checkpoint",
@@ -240,9 +247,11 @@ def _checkpoint(path: Path) -> Found:
         "meta": meta,
         "tensors": {n: {"dtype": _numbers(t), "shape": t.shape} for n, t in tensors.items()},
     }
+    total = "" if is_best else f" of {meta['total_steps']}"
+    kind = "best state, from" if is_best else "checkpoint at"
     lines = [
-        f"{used}: checkpoint at step {meta['step']} of {meta['total_steps']}, "
-        f"{len(tensors)} tensors, {format_bytes(nbytes)}",
+        f"{used}: {kind} step {meta['step']}{total}, {len(tensors)} tensors, "
+        f"{format_bytes(nbytes)}",
         *table([(n, _numbers(t), str(list(t.shape))) for n, t in tensors.items()], "lll"),
     ]
     return facts, lines if warning is None else [f"warning: {warning}", *lines]

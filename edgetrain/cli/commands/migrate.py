@@ -1,8 +1,8 @@
 """`migrate`."""
 
+import os
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
 from ...kernels import control
@@ -68,7 +68,7 @@ def _lines(shown: str, found: Migrated) -> list[str]:
             lines.append(f"{what}: {_some(names)}")
     lines.append(f"bits: {_bits(found)}")
     if found.before is not None:
-        lines.append(f"the old run is in {Path(shown).with_name(found.before.name)}")
+        lines.append(f"the old run is in {os.path.relpath(found.before)}")
     return [
         *lines,
         f"Continue with: edgetrain train --resume {shlex.quote(shown)} --data .. --epochs ..",

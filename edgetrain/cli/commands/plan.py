@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from ...api import make_options
 from ...compiler import Plan
@@ -98,7 +99,7 @@ def plan(arguments: Namespace) -> int:
 
 def compile(arguments: Namespace) -> int:
     """Compile the model and write the Program."""
-    check_target(arguments.out, "-o")
+    _check_out(arguments.out)
     _check_dump(arguments)
     result = _compiled(arguments, proven)
     _dump(arguments, result)
@@ -110,6 +111,20 @@ def compile(arguments: Namespace) -> int:
     print("\n".join([*account_lines(program.account), *length_lines(program)]))
     print(f"wrote {path} ({path.stat().st_size:,} bytes)")
     return 0
+
+
+def _check_out(out: str) -> None:
+    """Check the name of the Program to write.
+
+    Raises:
+      UsageError: it is that of another kind of file, or can't be written.
+    """
+    if Path(out).suffix.lower() in (".onnx", ".ckpt", ".safetensors"):
+        raise UsageError(
+            f"-o {out}: ends in {Path(out).suffix}, but the file will be a Program. Expected a "
+            "name ending in .edge."
+        )
+    check_target(out, "-o")
 
 
 def compiled(arguments: Namespace) -> Program:

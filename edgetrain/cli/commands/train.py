@@ -13,11 +13,12 @@ from ...program import Program
 from ...program.atomic import check_target
 from ...program.metadata import labels_of
 from ...runtime.loading.program import load_program
-from ...runtime.run.checkpoint import step_files
+from ...runtime.run.checkpoint import FEWEST, step_files
 from ...runtime.run.folder import PROGRAM_FILE, RunFolder, run_directory
 from ...runtime.run.state import Run, load_state, of_run, open_run
 from ...runtime.session import Session
 from ...runtime.training.evaluation import evaluate_source
+from ...runtime.training.loss_weights import LossWeights
 from ...runtime.training.settings import Settings, check_length
 from ...runtime.training.signals import raising
 from ...runtime.training.trainer import Trainer
@@ -27,7 +28,7 @@ from ...screen.waiting import waited
 from ..device.process import resident_nbytes
 from ..parser.arguments import resume_line
 from ..parser.namespace import Namespace
-from ..parser.plan_options import plan_options
+from ..parser.plan_options import PASS_MODEL, check_compiled
 from ..parser.schedule import schedule
 from ..screen.run_page import check_report, reported
 
@@ -151,12 +152,7 @@ def program_of(arguments: Namespace, source: Source) -> Program:
         return compiled(arguments)
     if arguments.balance_classes:
         raise UsageError(f"--balance-classes: {path} is already compiled. Pass the ONNX model.")
-    given = sorted(set(plan_options(arguments)) - {"threads", *_OF_RUNS})
-    given += [name for name, *_ in vars(arguments).get("groups", ())]
-    if given:
-        raise UsageError(
-            f"--{given[0].replace('_', '-')}: {path} is already compiled. {_without(arguments)}"
-        )
+    check_compiled(arguments, path, _without(arguments), kept=_OF_RUNS)
     return load_program(path)
 
 
@@ -164,15 +160,16 @@ def _without(arguments: Namespace) -> str:
     """Advice for an option of the compiler that a compiled Program can't take."""
     if arguments.model is None:
         return "Leave the option out, or start another run with the ONNX model and other --out."
-    return "Pass the ONNX model, or leave the option out."
+    return PASS_MODEL
 
 
 def _is_program(path: Path) -> bool:
     return path.suffix != ".onnx"
 
 
-def _others(arguments: Namespace) -> dict[str, float | None]:
-    """Learning rates that replace those of a Program; an ONNX model is compiled with them."""
+def replaced(arguments: Namespace) -> dict[str, Any]:
+    """Learning rate, clipping and loss scale that replace those of a Program; an ONNX model is
+    compiled with them."""
     compiled = arguments.model is None or _is_program(Path(arguments.model))
     return {n: getattr(arguments, n, None) if compiled else None for n in ("lr", *_OF_RUNS)}
 
@@ -180,7 +177,7 @@ def _others(arguments: Namespace) -> dict[str, float | None]:
 def _settings(arguments: Namespace, rates: Schedule | None) -> dict[str, Any]:
     """Settings for the Trainer, other than its data."""
     return {
-        **_others(arguments), "schedule": rates, "save_steps": arguments.save_steps,
+        **replaced(arguments), "schedule": rates, "save_steps": arguments.save_steps,
         "save_seconds": arguments.save_seconds, "save_total_limit": arguments.save_total_limit,
         "threads": getattr(arguments, "threads", None), "keep_last": arguments.keep_last,
         "metrics": arguments.metrics, "callbacks": _callbacks(arguments),
@@ -219,7 +216,7 @@ def _validation(arguments: Namespace, source: Source) -> float | Source | None:
 def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> dict[str, Any]:
     """The memory account, plus the memory of the process and the size of checkpoints."""
     each, count = trainer.checkpoint_nbytes, _checkpoints(trainer, arguments)
-    kept = min(count, arguments.save_total_limit)
+    kept = min(count, max(FEWEST, arguments.save_total_limit))
     seconds = trainer.save_seconds
     line = f"checkpoints: {each:,} bytes each, last {kept} kept" + (
         f", at least every {duration(seconds)}" if seconds else ""
@@ -245,12 +242,15 @@ def _checkpoints(trainer: Trainer, arguments: Namespace) -> int:
 
 def evaluate(arguments: Namespace) -> int:
     """Print loss and accuracy."""
-    program, state, labels = _opened(Path(arguments.model), arguments.best)
+    check_label(arguments.data, arguments.label)
+    program, state, labels, weights = _opened(Path(arguments.model), arguments.best)
     with of_run(arguments.model if os.path.isdir(arguments.model) else None):
         session = Session(program, arguments.threads)
     try:
         if state is not None:
             load_state(session, state, arguments.model)
+        if weights is not None:
+            LossWeights(session, lambda changed: None).restore(weights)
         source = open_evaluation(
             arguments.data,
             split=arguments.split,
@@ -308,7 +308,7 @@ def export(arguments: Namespace) -> int:
     if not arguments.adapter:
         check_target(arguments.out, "-o")
     directory = Path(arguments.run)
-    program, state, labels = open_run(directory, best=arguments.best, warned=_warn)
+    program, state, labels, _ = open_run(directory, best=arguments.best, warned=_warn)
     if state is None:
         raise CheckpointError(f"{directory}: no checkpoint yet. Train first.")
     if arguments.adapter:

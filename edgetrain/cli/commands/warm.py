@@ -7,6 +7,7 @@ from ...errors import NotInstalledError, UsageError
 from ...kernels.cache import disk, library, load, sources
 from ...screen.tables import to_json
 from ..parser.namespace import Namespace
+from ..parser.plan_options import PASS_MODEL, check_compiled
 
 
 def warm(arguments: Namespace) -> int:
@@ -78,6 +79,10 @@ def _warm_model(arguments: Namespace) -> int:
     from .plan import compiled
 
     path = Path(arguments.model)
-    program = load_program(path) if path.suffix == ".edge" else compiled(arguments)
+    if path.suffix == ".edge":
+        check_compiled(arguments, path, PASS_MODEL)
+        program = load_program(path)
+    else:
+        program = compiled(arguments)
     Session(program).close()
     return len(program.kernels)

@@ -103,5 +103,5 @@ def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
         flag = f"--{name.replace('_', '-')}"
         values = value if isinstance(value, list) else [value]
         for item in values:
-            words += [flag] if item is True else [flag, f"{item:g}" if name == "epochs" else item]
+            words += [flag] if item is True else [flag, str(item).removesuffix(".0")]
     return shlex.join(map(str, words))

@@ -1,9 +1,11 @@
 """Flags of the compiler's options, the same for plan, compile and train."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache, partial
+from os import PathLike
 from typing import Any
 
+from ...errors import UsageError
 from ...losses import Loss
 from ...optim import Optimizer
 from ...options.declared import BUDGET, OPTIONS
@@ -13,6 +15,7 @@ from .data_options import processor_or_input
 from .namespace import Namespace
 from .numeric import number_within, refused, whole_from
 
+PASS_MODEL = "Pass the ONNX model, or leave the option out."
 _FAMILIES: dict[str, Any] = {Loss.choice: Loss, Optimizer.choice: Optimizer}
 
 
@@ -53,6 +56,24 @@ def plan_table() -> dict[str, dict[str, Any]]:
     said = f"{table[Loss.choice]['help']}; or for each output, box=huber*0.5"
     table[Loss.choice] = {"action": "append", "metavar": "NAME", "help": said}
     return table | {option.dest: arguments_of(option, lean=False) for option in _flags()}
+
+
+def check_compiled(
+    arguments: Namespace, path: str | PathLike[str], advice: str, kept: Collection[str] = ()
+) -> None:
+    """Refuse compiler options for a Program, which ignores them.
+
+    Args:
+      path: the Program's.
+      advice: what to do instead.
+      kept: options that have an effect.
+    Raises:
+      UsageError: names the first such option.
+    """
+    given = sorted(set(plan_options(arguments)) - {"threads", *kept})
+    given += [name for name, *_ in vars(arguments).get("groups", ())]
+    if given:
+        raise UsageError(f"--{given[0].replace('_', '-')}: {path} is already compiled. {advice}")
 
 
 def plan_options(arguments: Namespace) -> dict[str, Any]:

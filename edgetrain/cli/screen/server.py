@@ -72,7 +72,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, *, body: bool) -> None:
-        name = unquote(urlsplit(self.path).path).removeprefix("/") or "index.html"
+        try:
+            name = unquote(urlsplit(self.path).path).removeprefix("/") or "index.html"
+        except ValueError:
+            self.send_error(400)
+            return
         if self.server.local and not self._asks_here():
             self.send_error(403, "served to this machine alone")
             return

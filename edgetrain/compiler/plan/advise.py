@@ -148,6 +148,7 @@ HOW: tuple[tuple[str, dict[str, Any], bool | None], ...] = (
     ("fp16, density 0.1", {"precision": "fp16", "density": 0.1}, True),
     ("fp16, frozen weights int8", {"precision": "fp16", "frozen": "int8"}, False),
 )
+_PARTS = {"weights", "state", "grads"}  # options that replace one part of `model_memory`
 # The same for low-rank adapters; all other weights are mapped.
 ADAPTED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("fp32", {}),
@@ -160,7 +161,7 @@ ADAPTED: tuple[tuple[str, dict[str, Any]], ...] = (
 def ways(model: Model, given: Collection[str]) -> Iterator[Way]:
     """Each row of WHAT with each row of HOW, then adapters; given options are kept."""
     fixed = {"train", "freeze", "lora"} & set(given)
-    stored = {name for _, options, _ in HOW for name in options} & set(given)
+    stored = ({name for _, options, _ in HOW for name in options} | _PARTS) & set(given)
     seen: set[frozenset[str]] = set()
     for what, patterns_of in WHAT.items():
         patterns = () if what == "all" else patterns_of(model)

@@ -21,6 +21,7 @@ from edgetrain.program.container import is_good_container, read_container, write
 from edgetrain.program.finite import finite_part, nonfinite
 
 KIND = "checkpoint"
+FEWEST = 2  # files kept at least: the newest may be damaged
 VERSION = 2
 VERSIONS = range(VERSION, VERSION + 1)
 _TEXT = schema.record({"state": schema.text(2**23)})
@@ -129,7 +130,7 @@ def save_step(
         raise RunError(f"{path}: not written, because {wrong} is not finite.")
     save_checkpoint(path, tensors, meta, keep_previous=False, verify=verify)
     if save_total_limit is not None:
-        for old in step_files(directory)[: -max(2, save_total_limit)]:
+        for old in step_files(directory)[: -max(FEWEST, save_total_limit)]:
             if old != path and old not in keep:
                 old.unlink(missing_ok=True)
     return path

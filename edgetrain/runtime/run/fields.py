@@ -103,3 +103,24 @@ def check_run(loaded: Loaded) -> Loaded:
     seen = SCHEDULES[name].seen if isinstance(name, str) and name in SCHEDULES else ()
     verify(_run(seen), loaded.meta, label, CheckpointError, move)
     return loaded
+
+
+def check_best(loaded: Loaded, recipe: str) -> Loaded:
+    """Check the fields of a best state; older files have only the step.
+
+    Args:
+      recipe: digest of the run's Program.
+    Raises:
+      CheckpointError: it belongs to another Program, or a field is invalid.
+    """
+    meta = loaded.meta
+    if not isinstance(meta.get("step"), int) or not isinstance(meta.get("counters", {}), dict):
+        raise CheckpointError(
+            f"{loaded.used}: not the best state of a run. Train with --keep-best (KeepBest)."
+        )
+    if meta.get("recipe", recipe) != recipe:
+        raise CheckpointError(
+            f"{loaded.used}: the best state of a run with another model or other compile options. "
+            "Remove it, and train with --keep-best (KeepBest)."
+        )
+    return loaded

@@ -181,6 +181,7 @@ class RunFolder:
             )
         self._made = []  # the files now belong to a run: keep them
         if not files:
+            (self.path / BEST_FILE).unlink(missing_ok=True)  # of a run that was removed
             program.save(self.path / PROGRAM_FILE, links=False)
 
     def resumed(self, step: int | None = None) -> None:

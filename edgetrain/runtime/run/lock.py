@@ -92,7 +92,7 @@ class RunLock:
         if holder is not None and (elsewhere or (locked is None and not gone)):
             hint = f" If it is no longer running, remove {path}."
             raise UsageError(_refusal(directory, str(holder)) + hint)
-        self.replaced = holder
+        self.replaced = holder if gone else None
         text = json.dumps(this_process()._asdict()).encode()
         os.ftruncate(handle, 0)
         try:

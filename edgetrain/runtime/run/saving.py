@@ -21,6 +21,7 @@ from ...program import TARGET
 from ...program.finite import finite_part, nonfinite
 from ..session import ALL_ZERO, IGNORED, NEITHER, Session, StepResult
 from .checkpoint import load_checkpoint, save_checkpoint
+from .fields import check_best
 from .folder import BEST_FILE, MAX_BAD_STEPS, RunFolder
 from .state import load_state
 
@@ -53,6 +54,7 @@ class CheckpointWriter:
         self._emit = emit
         self._skipped: Counter[str] = Counter()  # reasons since the last update
         self._best: tuple[dict[str, np.ndarray], Mapping[str, Any]] | None = None
+        self._taken: Mapping[str, Any] = {}  # metadata of a best state not yet written
         program = session.program
         # Values that training doesn't change need not be finite.
         self._fixed = {
@@ -60,6 +62,10 @@ class CheckpointWriter:
             for slot in program.persistent
             if slot.role == "buffer" and slot.name in program.init
         }
+
+    @property
+    def _recipe(self) -> str:
+        return self._session.program.digest()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -127,9 +133,25 @@ class CheckpointWriter:
         if self._folder is None:
             self._best = {name: array.copy() for name, array in state.items()}, counters
             return
-        meta = {"step": self._session.step, "counters": counters}
+        meta = {"step": self._session.step, "counters": counters, "recipe": self._recipe}
         with self.writing():
             save_checkpoint(self._folder.path / BEST_FILE, state, meta, keep_previous=False)
+
+    def take_best(self, directory: Path) -> None:
+        """Take over the best state of another run directory, if it has one."""
+        path = directory / BEST_FILE
+        own = self._folder is not None and os.path.realpath(self._folder.path / BEST_FILE)
+        if os.path.lexists(path) and os.path.realpath(path) != own:
+            loaded = check_best(load_checkpoint(path), self._recipe)
+            self._best, self._taken = (loaded.tensors, loaded.meta.get("counters", {})), loaded.meta
+
+    def write_taken(self) -> None:
+        """Write the best state of `take_best` into the run's directory, where `export` looks."""
+        if self._folder is not None and self._best is not None and self._taken:
+            with self.writing():
+                path = self._folder.path / BEST_FILE
+                save_checkpoint(path, self._best[0], self._taken, keep_previous=False)
+            self._best, self._taken = None, {}
 
     def restore_best(self) -> None:
         """Restore the state saved by `keep_best`; steps and loss scale go on.
@@ -140,7 +162,7 @@ class CheckpointWriter:
         """
         result, label = self._best, "the best state"
         if self._folder is not None and os.path.lexists(self._folder.path / BEST_FILE):
-            loaded = load_checkpoint(self._folder.path / BEST_FILE)
+            loaded = check_best(load_checkpoint(self._folder.path / BEST_FILE), self._recipe)
             counters = loaded.meta.get("counters", {})  # older files have none
             result, label = (loaded.tensors, counters), str(loaded.used)
         if result is None:

@@ -16,7 +16,7 @@ from ..loading.patterns import check_pattern, sparse_layers
 from ..loading.program import load_program
 from ..session import Session
 from .checkpoint import latest, load_checkpoint
-from .fields import check_run
+from .fields import check_best, check_run
 from .folder import BEST_FILE, PROGRAM_FILE, run_directory
 
 
@@ -72,11 +72,13 @@ class Run(NamedTuple):
     Attributes:
       state: the newest state; None before the first checkpoint.
       labels: class names, if the data or the model had them.
+      loss_weights: of several losses, if the run changed them.
     """
 
     program: Program
     state: dict[str, np.ndarray] | None
     labels: tuple[str, ...] | None = None
+    loss_weights: dict[str, float] | None = None
 
 
 def open_run(
@@ -98,15 +100,16 @@ def open_run(
     from .resuming import check_recipe
 
     check_recipe(check_run(loaded), program.digest(), directory)
-    result = loaded.meta.get("labels")
+    result, weights = loaded.meta.get("labels"), loaded.meta.get("changed", {}).get("loss_weights")
     if best:
         path = directory / BEST_FILE
         if not os.path.lexists(path):
             raise CheckpointError(
                 f"{directory}: it has no best state. Train with --keep-best (KeepBest)."
             )
-        loaded = load_checkpoint(path)
+        loaded = check_best(load_checkpoint(path), program.digest())
     check_state(program, loaded.tensors, str(loaded.used))
     if loaded.warning is not None and warned is not None:
         warned(loaded.warning)
-    return Run(program, loaded.tensors, tuple(result) if result else labels_of(program.onnx))
+    labels = tuple(result) if result else labels_of(program.onnx)
+    return Run(program, loaded.tensors, labels, weights)

@@ -549,6 +549,7 @@ class Learner(Uncopied):
     def _keep_program(self) -> None:
         if self.folder is not None and not self._kept:
             self.folder.keep_program(self.program)
+            self._checkpoints.write_taken()
             self._kept = True
 
     def _is_due(self) -> bool:

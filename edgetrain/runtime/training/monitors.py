@@ -38,6 +38,7 @@ class Watch(Callback):
         self._sign = -1.0 if rises else 1.0
         self.best: float | None = None
         self.best_step = 0
+        self._evaluated = False  # whether `best` is of an evaluated epoch
 
     def check_known(self, known: list[str], evaluates: bool) -> None:
         """Raise UsageError if an epoch will not have the monitored metric."""
@@ -50,9 +51,11 @@ class Watch(Callback):
 
     def better(self, trainer: Running, event: Mapping[str, Any]) -> bool:
         """Whether the number is the best so far; remembers it if so."""
-        value = watched(event, self.monitor)
+        value, evaluated = watched(event, self.monitor), bool(event.get("evaluation"))
         if not math.isfinite(value):
             return False
+        if evaluated != self._evaluated:  # "loss" is another one
+            self.best, self._evaluated = None, evaluated
         if self.best is not None and self._sign * (self.best - value) <= self.min_delta:
             return False
         self.best, self.best_step = value, trainer.steps
@@ -63,10 +66,21 @@ class Watch(Callback):
             trainer.restore_best()
 
     def state(self) -> dict[str, Any]:
-        return {"best": self.best, "best_step": self.best_step}
+        return {
+            "best": self.best, "best_step": self.best_step, "monitor": self.monitor,
+            "rises": self._sign < 0, "evaluated": self._evaluated,
+        }  # fmt: skip
 
     def load_state(self, state: Mapping[str, Any]) -> None:
+        ran = state.get("monitor", self.monitor), state.get("rises", self._sign < 0)
+        if ran != (self.monitor, self._sign < 0):
+            mode = f", mode={'max' if ran[1] else 'min'!r}" if ran[0] == self.monitor else ""
+            raise UsageError(
+                f"{type(self).__name__}: the run monitored {ran[0]!r}{mode}; found "
+                f"{self.monitor!r}. Resume with the same."
+            )
         self.best, self.best_step = state["best"], int(state["best_step"])
+        self._evaluated = bool(state.get("evaluated", self.best is not None))
 
 
 @public_api

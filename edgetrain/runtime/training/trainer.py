@@ -536,6 +536,8 @@ class Trainer(Learner):
             self.labels = tuple(meta["labels"])
         if "callbacks" in meta and self._passes is not None:
             self._callbacks.load_state(meta["callbacks"], str(loaded.used))
+        if not stored:
+            self._checkpoints.take_best(where)
         self._resumed = str(loaded.used)
         self._take_state(loaded)
         self._position = Position.of_json(meta.get("position", {}))
