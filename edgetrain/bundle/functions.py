@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from ..formats import BLOCKED
 from ..kernels.device import layout as device
 from ..kernels.step_loop import layout as plans
+from ..losses.terms import terms_of_recipe
 from ..optim.schedules import SCHEDULES, Constant
-from ..program import Program
+from ..program import TARGET, Program
 from .image import gettable
 
 # C type -> LLVM type; others are pointers.
@@ -53,7 +54,8 @@ FUNCTIONS = (
          ("int", "channels"), ("int", "inner")),
         ("memory", "input", "type", "factor", "shift", "channels", "inner"),
         "Raw values of an input have `type`; element e becomes value * factor[c] + shift[c] with "
-        "c = e / inner % channels. NULL: unchanged. The arrays must remain valid.",
+        "c = e / inner % channels. NULL: unchanged; also for integers. The arrays must remain "
+        "valid.",
     ),
     Function(
         "settings", "drive_schedule",
@@ -139,8 +141,8 @@ LOSSES = Function(
     "drive_losses",
     (("double *", "loss"), ("double *", "accuracy")),
     ("memory", "loss", "accuracy", "%d"),
-    "Each of the losses that eval measured last, without its weight, and the share of its targets "
-    "that were predicted: %N_LOSSES numbers each.",
+    "After eval: each of the losses, without its weight, and the share of its targets that were "
+    "predicted: %N_LOSSES numbers each. %N_REFUSED after a step or predict.",
 )
 PASS = Function(
     "pass",
@@ -166,7 +168,7 @@ _OF_LENGTHS = {
         "eval",
         "drive_length_measure",
         (("double *", "loss"), ("double *", "accuracy")),
-        ("memory", "@lengths", "%n", "%d", "loss", "accuracy"),
+        ("memory", "@lengths", "%n", "%d", "%e", "loss", "accuracy"),
         "Mean loss and accuracy over the evaluation samples of all lengths; if samples are "
         "evaluated together, over whole microbatches (%N_REFUSED if there are none).",
     ),
@@ -224,12 +226,15 @@ def functions(program: Program, lengths: int = 0) -> tuple[Function, ...]:
             replace(f, comment=f.comment + _ORDERED) if f.name == "step" else f for f in result
         ]
         result.append(LENGTH)
-    return tuple(_counted(f, several, lengths) for f in result)
+    terms = terms_of_recipe(program.recipe, TARGET)
+    each = sum(1 << k for k, term in enumerate(terms) if term.loss.each_sample)
+    numbers = {"%d": str(several), "%n": str(lengths), "%e": str(each)}
+    return tuple(_counted(f, numbers) for f in result)
 
 
-def _counted(function: Function, losses: int, lengths: int) -> Function:
-    """Fill in %d (number of losses; 0 if there is one loss) and %n (number of lengths)."""
-    numbers = {"%d": str(losses), "%n": str(lengths)}
+def _counted(function: Function, numbers: Mapping[str, str]) -> Function:
+    """Fill in %d (number of losses; 0 if there is one loss), %n (number of lengths) and %e (bits of
+    the losses that are means over samples)."""
     words = tuple(
         numbers.get(word, word) if isinstance(word, str) else word for word in function.words
     )

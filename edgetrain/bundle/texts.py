@@ -210,6 +210,7 @@ def main(name: str, image: Image, target: Processor, counted: bool) -> str:
         "made_up_size": _MADE_UP_SIZE if several else "  (void)user, (void)split;\n",
         "made_up_more": _filled("made_up_lengths.c", name) if several else "",
         "record_most": record_nbytes(program),
+        "record_least": record_nbytes(program, small=True),
     }
     parts = {part: _filled(file, name, **lines) for part, file in files.items()}
     parts["judged"] = _JUDGED[target.hosted, counted]

@@ -17,11 +17,15 @@ def limit_of(program: Program, name: str) -> int:
     return limit or (-1 if name in (TARGET, WEIGHT) else 2)
 
 
-def record_nbytes(program: Program) -> int:
-    """The maximum size of a sample in a file."""
-    return sum(
-        slot.format.raw.nbytes(elements(program, slot)) for slot in program.staged("micro").values()
-    )
+def record_nbytes(program: Program, small: bool = False) -> int:
+    """The size of a sample in a file.
+
+    Args:
+      small: the first input is stored in bytes.
+    """
+    slots = list(program.staged("micro").values())
+    whole = sum(slot.format.raw.nbytes(elements(program, slot)) for slot in slots)
+    return whole - 3 * elements(program, slots[0]) * small
 
 
 def made_up(

@@ -92,6 +92,8 @@ class Net {
   data({ train, held = 0, sample, x, y, heldX, heldY, factor = 1, shift = 0 }) {
     let small = false;
     if (!sample) ({ train, held, sample, small } = arrays(x, y, heldX, heldY));
+    if (!small && (factor !== 1 || shift)) throw new RangeError("factor and shift are for bytes");
+    if (!Number.isInteger(train)) throw new RangeError(`train: ${train}; expected a number of samples`);
     this.#check("data", this.#x.net_data(this.#net, this.#fill, 0, BigInt(train), BigInt(held)));
     this.#scale = small ? [factor, shift] : undefined;
     this.#input(small);
@@ -101,13 +103,14 @@ class Net {
 /* end data */
   /** Learning rate and schedule. Call it before the first step. */
   schedule(given = {}) {
-    const { kind = "constant", lr = NET.lr, totalSteps = 2 ** 31, warmupSteps = 0, size = 0 } = given;
-    const { patience = 0, cooldown = 0, drops = [], gamma = 0, threshold = 0, minLr = 0 } = given;
-    const { rise = 0, first = 0, last = 0 } = given;
+    const { kind = "constant", lr = NET.lr, totalSteps = 0, warmupSteps = 0, size = 0,
+      patience = 0, cooldown = 0, drops = [], gamma = 0, threshold = 0, minLr = 0,
+      rise = 0, first = 0, last = 0, ...rest } = given;
+    for (const name in rest) throw new RangeError(`schedule: unknown ${name}`);
     const number = SCHEDULES.indexOf(kind);
     if (number < 0) throw new RangeError(`schedule ${kind}: expected one of ${SCHEDULES.join(", ")}`);
     const view = this.#view(), at = this.#scratch;
-    const whole = [number, totalSteps, warmupSteps, size || drops.length, patience, cooldown];
+    const whole = [number, totalSteps, warmupSteps, drops.length || size, patience, cooldown];
     for (let k = 0; k < 8; k++) whole.push(drops[k] ?? 0);
     whole.forEach((value, k) => view.setBigInt64(at + 8 * k, BigInt(value), true));
     [lr, gamma, threshold, minLr, rise, first, last].forEach((value, k) =>
@@ -134,6 +137,7 @@ class Net {
 
   /** Skip the next minibatch, which failed before (networks with fused updates). */
   skip() {
+    if (!this.#x.net_pass) throw new Error("skip: for networks with fused updates");
     this.#check("skip", this.#called(() => this.#x.net_pass(this.#net)));
     return this.progress;
   }
@@ -174,7 +178,7 @@ class Net {
     const inputs = fields.length === 1 ? [ArrayBuffer.isView(x) ? x : x[fields[0].name]]
       : fields.map(({ name }) => x[name]);
     const samples = Math.ceil(inputs[0].length / fields[0].elements);
-    const small = inputs[0] instanceof Uint8Array && fields[0].type === "f32";
+    const small = areBytes(inputs[0]) && fields[0].type === "f32";
     fields.forEach(({ name, elements }, k) => {
       if (inputs[k].length !== samples * elements)
         throw new RangeError(`input ${name}: ${inputs[k].length} values; expected ${elements} per sample`);
@@ -284,11 +288,12 @@ class Net {
   #filled(split, sample, x, y) {
     try {
       const at = (k) => NET.inputs.length === 1 ? x : this.#view().getUint32(x + 4 * k, true);
-      const views = NET.inputs.map(({ type, elements }, k) => this.#typed(type, at(k), elements));
+      const views = NET.inputs.map(({ type, elements }, k) => k === 0 && this.#scale
+        ? this.#bytes(x, elements) : this.#typed(type, at(k), elements));
       const target = this.#typed(NET.target.type, y, NET.target.elements);
       const named = () => Object.fromEntries(NET.inputs.map(({ name }, k) => [name, views[k]]));
-      this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1, (k, count) =>
-        this.#bytes(at(k), count));
+      called(this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1,
+        (k, count) => this.#bytes(at(k), count)));
       return 0;
     } catch (error) {
       this.#thrown = error;
@@ -318,6 +323,11 @@ function turned(words) {
   });
 }
 
+/** What a sample callback returned: it must have written the sample by then. */
+function called(given) {
+  if (given?.then) throw new TypeError("the sample callback is asynchronous");
+}
+
 function indexOf(name) {
   const k = NET.values.findIndex((value) => value.name === name);
   if (k < 0) throw new RangeError(`${name}: no weight of ${NET.name} has this name`);
@@ -325,17 +335,25 @@ function indexOf(name) {
 }
 
 /* begin sources */
+const areBytes = (x) => x instanceof Uint8Array || x instanceof Uint8ClampedArray;
+
 /** Samples in typed arrays, as `data` expects them. */
 function arrays(x, y, heldX, heldY) {
   const inputs = (given) => NET.inputs.length === 1 ? [given] : NET.inputs.map(({ name }) => given[name]);
-  const parts = [[heldX, heldY], [x, y]].map(([x, y]) => (x === undefined ? null : { x: inputs(x), y }));
+  const parts = [[heldX, heldY], [x, y]].map(([x, y], k) => {
+    if (x && y ? !inputs(x)[0].subarray || !y.subarray : x || y || k)
+      throw new TypeError("data: expected typed arrays x and y, or sample and train");
+    return x ? { x: inputs(x), y } : null;
+  });
   const counts = parts.map((part) => (part ? part.y.length / NET.target.elements : 0));
   parts.forEach((part, split) => part && NET.inputs.forEach(({ name, elements }, k) => {
     if (part.x[k].length !== counts[split] * elements)
       throw new RangeError(`input ${name}: ${part.x[k].length} values for ${counts[split]} targets; ` +
         `expected ${elements} per sample`);
   }));
-  const small = parts[1].x[0] instanceof Uint8Array && NET.inputs[0].type === "f32";
+  const [held, own] = parts.map((part) => part && areBytes(part.x[0]));
+  if (parts[0] && held !== own) throw new TypeError("x and heldX: expected the same type");
+  const small = own && NET.inputs[0].type === "f32";
   const sample = (index, x, target, training, bytes) => {
     const part = parts[training ? 1 : 0];
     NET.inputs.forEach(({ name, elements }, k) => {
@@ -356,6 +374,8 @@ export function samplesOf(buffer) {
   const bytes = new Uint8Array(buffer);
   const small = type === U8, behind = 4 * NET.target.elements;
   const sizes = NET.inputs.map(({ elements }) => (small ? elements : 4 * elements));
+  if (width !== sizes.reduce((sum, size) => sum + size, behind))
+    throw new Error("the file has samples of another network");
   const record = (index, training) => 32 + (training ? index : train + index) * width;
   const sample = (index, x, y, training, raw) => {
     let at = record(index, training);

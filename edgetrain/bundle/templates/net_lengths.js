@@ -2,6 +2,7 @@
 /* begin data */
   /** For evaluation samples, then training samples: one past the last number of each length. */
   #ends = [[], []];
+  #bytesScale;
 
   /** Set the source of samples: a callback, or typed arrays. Each sample is padded to the shortest
       length that fits it. */
@@ -18,6 +19,7 @@
     });
     this.#check("data", this.#x.net_data(this.#net, this.#fill, 0, at + 8 * SETS.length, at));
     this.#ends = ends;
+    this.#bytesScale = [given.factor ?? 1, given.shift ?? 0].map(Math.fround);
     this.#user = own.sample;
   }
 
@@ -31,7 +33,7 @@
     const some = fields.map(({ name }) => given[name]).find((column) => column !== undefined);
     const list = Array.isArray(some), alone = !list && length === undefined;
     const of = alone ? Object.fromEntries(Object.entries(given).map(([name, one]) => [name, [one]])) : given;
-    const { which, ends, fill } = columns(fields, of, length === undefined ? undefined : (count) => Array(count).fill(length));
+    const { which, ends, fill } = columns(fields, of, length === undefined ? undefined : (count) => Array(count).fill(length), this.#bytesScale);
     const out = [];
     SETS.forEach((_, number) => {
       const own = ends.map((_, k) => k).filter((k) => which[k] === number);
@@ -80,7 +82,7 @@
       const views = NET.inputs.map(({ type }, k) => this.#typed(type, at(k), sizes[k]));
       const target = this.#typed(NET.target.type, y, sizes.at(-1));
       const named = () => Object.fromEntries(NET.inputs.map(({ name }, k) => [name, views[k]]));
-      this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1);
+      called(this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1));
       return 0;
     } catch (error) {
       this.#thrown = error;
@@ -90,6 +92,7 @@
 
 /* end places */
 /* begin sources */
+const areBytes = (x) => x instanceof Uint8Array || x instanceof Uint8ClampedArray;
 const size = (shape) => shape.reduce((product, n) => product * n, 1);
 const SETS = NET.lengths.sets, SIZES = SETS.map(({ shapes }) => shapes.map(size));
 /** Inputs, then the target: axes that depend on the length, and the padding value. */
@@ -179,7 +182,7 @@ const shapeAt = ({ axes, k }, length) => SETS.at(-1).shapes[k].map((n, axis) => 
 /** Write a field of a sample to its view, which is as long as its length says. */
 function written(field, values, own, number, end, view, sample, scale) {
   const { axes, exact, ignores, fill, k } = field, shape = SETS[number].shapes[k];
-  const scaled = scale && k === 0 && field.type === "f32" && values instanceof Uint8Array;
+  const scaled = scale && k === 0 && field.type === "f32" && areBytes(values);
   const from = scaled ? Float32Array.from(values, (v) => Math.fround(Math.fround(v * scale[0]) + scale[1])) : values;
   placed(from, own, view, shape, axes, exact && ignores ? end : own);
   const other = (some) => some.reduce((sum, v) => sum + (v !== fill), 0);

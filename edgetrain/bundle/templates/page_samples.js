@@ -236,15 +236,18 @@ function transform(re, im) { // in place: a fast Fourier transform of a power of
  *  are added while there are unnamed classes. `label`: the target column's name in the header;
  *  "": the last column. */
 export function rowsOf(text, size, target, names = [], classes = target.limit, label = "") {
-  const lines = text.replace(/^\ufeff/, "").split(/\r?\n/).map((line, k) => [k + 1, line.trim()])
-    .filter(([, line]) => line);
+  const lines = text.replace(/^\ufeff/, "").split(/\r?\n/).map((line, k) => [k + 1, line])
+    .filter(([, line]) => line.trim());
   if (!lines.length) throw new Error("the table is empty");
   const mark = [",", ";", "\t"].find((mark) => lines[0][1].includes(mark)) ?? /\s+/;
   const cells = lines.map(([number, line]) =>
-    [number, line.split(mark).map((cell) => cell.trim().replace(/^"(.*)"$/, "$1"))]);
-  const plain = (cell) => cell !== "" && Number.isFinite(Math.fround(Number(cell)));
+    [number, (mark === "\t" ? line : line.trim()).split(mark).map((cell) => cell.trim().replace(/^"(.*)"$/, "$1"))]);
+  const plain = (cell) => /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(cell) && Number.isFinite(Math.fround(Number(cell)));
   const whole = target.type === "i32";
-  const header = cells[0][1].some(plain) ? [] : cells.shift()[1], own = header.indexOf(label);
+  const named = cells[0][1].every((cell, k) => !plain(cell) || cell === String(k)) && !cells[0][1].every(plain);
+  const words = new Set(cells.slice(1).map(([, row]) => row.at(-1)).filter((cell) => !plain(cell)));
+  const sample = cells[0][1].filter((cell) => !plain(cell)).length === 1 && words.has(cells[0][1].at(-1));
+  const header = named && !sample ? cells.shift()[1] : [], own = header.indexOf(label);
   if (label && own < 0 && cells.some(([, row]) => row.length > size))
     throw new Error(`no column '${label}'; ` + (header.length ? `found ${header.join(", ")}` : "the table has no header"));
   const rows = cells.map(([number, all]) => {
@@ -257,13 +260,17 @@ export function rowsOf(text, size, target, names = [], classes = target.limit, l
     return { number, x: Float32Array.from(row.slice(0, size), Number), told: row.slice(size) };
   });
   const told = [...new Set(rows.flatMap((row) => row.told))];
-  const numbered = told.every((cell) => /^\d+$/.test(cell)), known = [...names];
+  const numbered = told.every(plain), known = [...names], word = told.find((cell) => !plain(cell));
+  if (whole && !numbered && told.some((cell) => plain(cell) && !names.includes(cell))) {
+    const { number } = rows.find((row) => row.told.includes(word));
+    throw new Error(`line ${number}: '${word}'; expected a number, as in other lines`);
+  }
   if (whole && !numbered)
     for (const word of told.filter((word) => !known.includes(word)).sort()) known.push(word);
   return { names: known, rows: rows.map(({ number, x, told }) => {
     if (!told.length) return { x };
     const y = told.map((cell) => !whole ? Number(cell) : numbered ? Number(cell) : known.indexOf(cell));
-    const wrong = whole ? y.findIndex((k) => k < 0 || k >= classes) : -1;
+    const wrong = whole ? y.findIndex((k) => !Number.isInteger(k) || k < 0 || k >= classes) : -1;
     if (wrong >= 0) throw new Error(`line ${number}: class '${told[wrong]}'; the network has ` +
       `${classes} classes` + (names.length ? `: ${names.join(", ")}` : ""));
     return { x, y: whole ? Int32Array.from(y) : Float32Array.from(y) };

@@ -14,7 +14,8 @@ ${copies}  return 0;
 static int open_samples(${net} *net, const char *name) {
   samples_fd = open(name, O_RDONLY);
   if (samples_fd < 0 || read(samples_fd, &samples, sizeof samples) != sizeof samples) return 1;
-  if (samples.magic != 0x4D534445 || samples.bytes > ${record_most}) return 1;
+  if (samples.magic != 0x4D534445) return 1;
+  if (samples.bytes != (samples.type == ${NET}_U8 ? ${record_least} : ${record_most})) return 1;
   if (samples.type == ${NET}_U8 && ${net}_input(net, 0, ${NET}_U8, &samples.factor, &samples.shift, 1, 1))
     return 1;
   return ${net}_data(net, fill, NULL, samples.train, samples.held);

@@ -18,6 +18,7 @@ ${copies}  return 0;
 static int open_samples(${net} *net) {
   copy(&samples, ${net}_samples, sizeof samples);
   if (samples.magic != 0x4D534445) return 1;
+  if (samples.bytes != (samples.type == ${NET}_U8 ? ${record_least} : ${record_most})) return 1;
   if (samples.type == ${NET}_U8 && ${net}_input(net, 0, ${NET}_U8, &samples.factor, &samples.shift, 1, 1))
     return 1;
   return ${net}_data(net, fill, NULL, samples.train, samples.held);

@@ -11,7 +11,8 @@ from ..step_loop.layout import TYPES
 
 # Memory, in words.
 PLAN = 0  # address of the plan block; PLAN and WHOLE are the operands of `drive_train`
-WHOLE = 1
+WHOLE = 1  # 0: the next piece of a minibatch, 1: all of it
+EVALUATED = 2  # the same word: the last samples were those of an evaluation
 RATE_CODE = 2  # one instruction: number of the schedule, 4, control block, size, patience, cooldown
 BUFFER = 8  # BLOCK bytes
 WORDS = 16  # the plan block follows

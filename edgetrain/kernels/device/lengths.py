@@ -35,6 +35,7 @@ from .opening import place_words
 from .running import in_minibatch
 
 PLAN, BUFFER, BUSY, REFUSED = layout.PLAN, layout.BUFFER, layout.BUSY, layout.REFUSED
+WHOLE, EVALUATED = layout.WHOLE, layout.EVALUATED
 INITS, INIT_COUNT = layout.INITS, layout.INIT_COUNT
 EVALUATE, MEASURED = layout.EVALUATE, layout.MEASURED
 USED_ROM, USED = layout.USED_ROM, layout.USED
@@ -252,24 +253,37 @@ def drive_length_fill():
 
 @kernel(
     "drive_length_measure",
-    "memory=host table=host count=host losses=host loss=host accuracy=host out:w:i64[1]",
+    "memory=host table=host count=host losses=host each=host loss=host accuracy=host out:w:i64[1]",
 )
 def drive_length_measure():
-    """Like `drive_measure`, over the samples of all lengths; `losses`: their number, 0 if one."""
+    """Like `drive_measure`, over the samples of all lengths; `losses`: their number, 0 if one;
+    `each`: bit i is set if loss i is a mean over samples, whatever their number of targets."""
 
     @inline
-    def added(ctl, sums, losses):
+    def sum_up(to, loss, targets, correct, weight, samples):
+        """Add the counts of a loss; samples: count each as one target, or 0."""
+        scale = 1.0
+        if samples != 0 and targets != 0:
+            scale, targets = to_real(samples) / to_real(targets), samples
+        st_f64(to, 0, ld_f64(to, 0) + loss * scale)
+        st_i64(to, 1, ld_i64(to, 1) + targets)
+        st_i64(to, 2, ld_i64(to, 2) + correct)
+        st_f64(to, 3, ld_f64(to, 3) + weight * scale)
+
+    @inline
+    def added(ctl, sums, losses, each, samples):
         """Add the counts of one length to the sums."""
-        st_f64(sums, 0, ld_f64(sums, 0) + ld_f64(ctl, LOSS_SUM))
-        st_i64(sums, 1, ld_i64(sums, 1) + ld_i64(ctl, TARGETS))
-        st_i64(sums, 2, ld_i64(sums, 2) + ld_i64(ctl, CORRECT))
-        st_f64(sums, 3, ld_f64(sums, 3) + ld_f64(ctl, WEIGHT))
+        alone = samples if losses == 0 and each != 0 else 0
+        sum_up(
+            sums, ld_f64(ctl, LOSS_SUM), ld_i64(ctl, TARGETS), ld_i64(ctl, CORRECT),
+            ld_f64(ctl, WEIGHT), alone,
+        )  # fmt: skip
         for i in range(losses):
             own, to = ctl + 8 * (TERMS + TERM_WORDS * i), sums + 8 * TERM_WORDS * (i + 1)
-            st_f64(to, 0, ld_f64(to, 0) + ld_f64(own, 0))
-            st_i64(to, 1, ld_i64(to, 1) + ld_i64(own, 1))
-            st_i64(to, 2, ld_i64(to, 2) + ld_i64(own, 2))
-            st_f64(to, 3, ld_f64(to, 3) + ld_f64(own, 3))
+            sum_up(
+                to, ld_f64(own, 0), ld_i64(own, 1), ld_i64(own, 2), ld_f64(own, 3),
+                samples if (each >> i) & 1 != 0 else 0,
+            )  # fmt: skip
 
     @inline
     def counted(ctl, sums, losses, weights):
@@ -311,7 +325,7 @@ def drive_length_measure():
                 call_entry(ld_i64(ld_i64(block, USED_ROM), EVALUATE), 0, args.memory, 0, 1)
                 st_i64(plan, EVAL_SAMPLES, 0)
                 status, some = ld_i64(plan, STATUS), 1
-                added(ctl, sums, args.losses)
+                added(ctl, sums, args.losses, args.each, whole)
             first += held
         if some == 0:
             st_i64(args.out, 0, REFUSED)
@@ -321,6 +335,7 @@ def drive_length_measure():
         targets = ld_i64(ctl, TARGETS)
         store_mean(args.loss, 0, ld_f64(ctl, LOSS_SUM), divisor(ctl), targets)
         store_mean(args.accuracy, 0, to_real(ld_i64(ctl, CORRECT)), to_real(targets), targets)
+        st_i64(args.memory, WHOLE, EVALUATED)
         st_i64(args.out, 0, status)
 
     return run

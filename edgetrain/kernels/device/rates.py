@@ -22,6 +22,7 @@ TABLE, COUNT, ROW = layout.SCHEDULES, layout.SCHEDULE_COUNT, layout.SCHEDULE_WOR
 NEEDS_TOTAL = layout.NEEDS_TOTAL
 WHOLE_BOUNDS, REAL_BOUNDS = layout.WHOLE_BOUNDS, layout.REAL_BOUNDS
 LARGEST = 3.4e38  # as in units
+MOST_STEPS = 2**31 - 1  # what `to_real` converts
 
 # Words of the caller's struct.
 GIVEN_KIND, GIVEN_TOTAL = layout.GIVEN_KIND, layout.GIVEN_TOTAL
@@ -73,6 +74,8 @@ def _whole_fit(rates, kind, total, size):
     for word in range(GIVEN_KIND, GIVEN_DROPS):
         if ld_i64(rates, word) < 0:
             return False
+    if total > MOST_STEPS or warmup > MOST_STEPS:
+        return False
     if size < 1 and kind in (STEPS, MULTI, PLATEAU):
         return False
     if kind == CYCLE and warmup != 0:
@@ -116,6 +119,7 @@ def _bounds_hold(rates, row):
     total, warmup = ld_i64(rates, GIVEN_TOTAL), ld_i64(rates, GIVEN_WARMUP)
     rate = ld_f64(rates, GIVEN_LR)
     good = total >= 0 and warmup >= 0 and rate >= 0.0 and rate <= LARGEST
+    good = good and total <= MOST_STEPS and warmup <= MOST_STEPS
     good = good and (ld_i64(row, NEEDS_TOTAL) == 0 or total > warmup)
     for i in range(3):
         at, number = WHOLE_BOUNDS + 2 * i, ld_i64(rates, GIVEN_SIZE + i)

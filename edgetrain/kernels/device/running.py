@@ -4,14 +4,14 @@ from .. import control
 from ..language.calls import call_entry, load_pointer
 from ..language.divisor import divisor, store_mean
 from ..language.inlining import inline
-from ..language.prim import ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
+from ..language.prim import FP32, ld_f64, ld_i64, st_f64, st_i64, st_u8, to_real
 from ..registry import kernel
 from ..step_loop import layout as plans
 from ..step_loop.floats import nbytes_of
 from ..tapes.tape import WAIT, YIELD
 from . import layout
 
-PLAN, WHOLE = layout.PLAN, layout.WHOLE
+PLAN, WHOLE, EVALUATED = layout.PLAN, layout.WHOLE, layout.EVALUATED
 BUSY, REFUSED, TRAIN, EVALUATE = layout.BUSY, layout.REFUSED, layout.TRAIN, layout.EVALUATE
 BROKEN, HALF = layout.BROKEN, layout.HALF
 MEASURED, PREDICTED = layout.MEASURED, layout.PREDICTED
@@ -22,6 +22,7 @@ SAMPLES, EVAL_SAMPLES, MINIBATCH = plans.SAMPLES, plans.EVAL_SAMPLES, plans.MINI
 FILL, FILL_USER, SOURCE = plans.FILL, plans.FILL_USER, plans.SOURCE
 FROM_MEMORY, FROM_SAMPLES = plans.FROM_MEMORY, plans.FROM_SAMPLES
 FIELDS, TRAIN_FIELDS, EVAL_FIELDS = plans.FIELDS, plans.TRAIN_FIELDS, plans.EVAL_FIELDS
+LENGTHS, _ld_f32 = plans.LENGTHS, FP32.ld
 FIELD_NBYTES, SIZE, ASIDE = 8 * plans.FIELD_WORDS, plans.SIZE, plans.ASIDE
 RAW, RAW_STRIDE, RAW_TYPE = plans.RAW, plans.RAW_STRIDE, plans.RAW_TYPE
 STAGED_TYPE, FACTOR, SHIFT = plans.STAGED_TYPE, plans.FACTOR, plans.SHIFT
@@ -73,13 +74,13 @@ def drive_data():
 def drive_input():
     """Set storage, factor and shift of the raw values of input `number`.
 
-    out: 0, or REFUSED for a storage that has no room for the raw values.
+    out: 0, or REFUSED for a storage that has no room for the raw values, or a factor for integers.
     """
 
     @inline
-    def suits(field, storage):
+    def suits(field, storage, scaled):
         staged = ld_i64(field, STAGED_TYPE)
-        if storage < 0 or storage > U8 or (staged == I32 and storage < I32):
+        if storage < 0 or storage > U8 or (staged == I32 and (storage < I32 or scaled)):
             return False
         wide = nbytes_of(storage)
         return wide <= nbytes_of(staged) or (wide == 4 and ld_i64(field, ASIDE) != 0)
@@ -95,7 +96,11 @@ def drive_input():
             and args.channels > 0
             and args.inner > 0
         )
-        if not inside or not suits(first, args.storage) or (args.factor == 0) != (args.shift == 0):
+        scaled = args.factor != 0
+        if inside and scaled and args.shift != 0 and ld_i64(plan, LENGTHS) != 0:
+            for c in range(args.channels):  # padding is 0 before the shift
+                inside = inside and _ld_f32(args.shift, c) == 0.0
+        if not inside or not suits(first, args.storage, scaled) or scaled != (args.shift != 0):
             st_i64(args.out, 0, REFUSED)
             return
         for i in range(2):
@@ -253,6 +258,7 @@ def drive_measure():
         count = ld_i64(ctl, TARGETS)
         store_mean(args.loss, 0, ld_f64(ctl, LOSS_SUM), divisor(ctl), count)
         store_mean(args.accuracy, 0, to_real(ld_i64(ctl, CORRECT)), to_real(count), count)
+        st_i64(args.memory, WHOLE, EVALUATED)
         st_i64(args.out, 0, ld_i64(plan, STATUS))
 
     return run
@@ -262,7 +268,7 @@ def drive_measure():
 def drive_losses():
     """For each of several losses, at addresses of float64 [number]: its mean over the last
     measurement, without its weight, and the share of its targets predicted, both NaN if it has
-    no targets; out: 0 or BUSY."""
+    no targets; out: 0, BUSY, or REFUSED if samples were used since."""
 
     def run(thread, nthreads, args):
         if thread != 0:
@@ -270,6 +276,9 @@ def drive_losses():
         plan = ld_i64(args.memory, PLAN)
         if ld_i64(plan, PHASE) != 0:
             st_i64(args.out, 0, BUSY)
+            return
+        if ld_i64(args.memory, WHOLE) != EVALUATED:
+            st_i64(args.out, 0, REFUSED)
             return
         ctl = ld_i64(plan, CTL)
         for index in range(args.number):
@@ -311,6 +320,7 @@ def drive_predict():
         if args.samples % ld_i64(args.rom, PREDICTED) != 0:
             st_i64(args.out, 0, REFUSED)
             return
+        st_i64(args.memory, WHOLE, 0)
         source, held = ld_i64(plan, SOURCE), ld_i64(plan, EVAL_SAMPLES)
         fields = ld_i64(plan, FIELDS)
         st_i64(plan, SOURCE, FROM_MEMORY)

@@ -16,7 +16,7 @@ from ..step_loop.minibatch import zero_ranges
 from . import layout
 from .rates import restore_rate
 
-PLAN, BUFFER, BLOCK = layout.PLAN, layout.BUFFER, layout.BLOCK
+PLAN, WHOLE, BUFFER, BLOCK = layout.PLAN, layout.WHOLE, layout.BUFFER, layout.BLOCK
 BUSY, NOTHING, FAILED = layout.BUSY, layout.NOTHING, layout.FAILED
 NAMES, NAMES_NBYTES, DIGEST = layout.NAMES, layout.NAMES_NBYTES, layout.DIGEST
 STATES, STATE_COUNT = layout.STATES, layout.STATE_COUNT
@@ -195,6 +195,7 @@ def drive_load():
         status = copy(args.store, buffer, args.memory, args.rom, slot)
         zero_ranges(ld_i64(plan, ZERO), ld_i64(plan, ZEROS))
         st_i64(plan, PHASE, 0)
+        st_i64(args.memory, WHOLE, 0)  # the counts are no longer those of an evaluation
         restore_rate(args.memory, args.rom, ld_i64(plan, CTL))
         st_i64(args.out, 0, status)
 

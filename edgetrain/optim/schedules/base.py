@@ -11,6 +11,7 @@ from ...errors import UsageError
 from ...ir import Call
 from ...units.plugin import Plugin, about, option
 
+MOST_STEPS = 2**31 - 1  # of a run: kernels convert 31 bits to float64
 BUNDLED = 3  # most integers, and most floats, that bundles store for a schedule
 RATES = 3  # most options of a `factor` besides integers
 _BUILTINS = ("max", "min")  # what kernels know besides words.py
@@ -45,8 +46,10 @@ class Schedule(Plugin):
     factor: ClassVar[Any]
     bundled: ClassVar[str] = ""
 
-    warmup_steps: int = option(0, "steps of linear warm-up", "N", flag="warmup_steps", least=0)
-    total_steps: int = option(0, "steps of the whole run", "N", flag=None, least=0)
+    warmup_steps: int = option(
+        0, "steps of linear warm-up", "N", flag="warmup_steps", least=0, most=MOST_STEPS
+    )
+    total_steps: int = option(0, "steps of the whole run", "N", flag=None, least=0, most=MOST_STEPS)
 
     def __init_subclass__(cls) -> None:
         if "factor" in vars(cls):

@@ -8,7 +8,7 @@ import numpy as np
 from ...data.source import Source
 from ...program import Program, Slot
 from ...program.atomic import write_atomically
-from ...program.samples import elements, record_nbytes
+from ...program.samples import record_nbytes
 from .lengths import Lengths, Part
 from .sample_callback import fields
 
@@ -41,7 +41,7 @@ def write_samples(program: Program, source: Source, path: str | Path) -> int:
     if small:
         scale = source.scale[first]
         factor, shift = float(scale.factor.reshape(-1)[0]), float(scale.shift.reshape(-1)[0])
-    width = record_nbytes(program) - (3 * elements(program, slot) if small else 0)
+    width = record_nbytes(program, small)
     counts = [part.n for part in parts] + [0] * (2 - len(parts))
     head = struct.pack("<4I2f2I", MAGIC, *counts, _U8 if small else _F32, factor, shift, width, 0)
 

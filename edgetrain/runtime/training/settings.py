@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ...optim import Schedule
+from ...optim.schedules.base import MOST_STEPS
 from ...options.trainer import SAVE_SECONDS, SETTINGS
 from ...units import finite_number, whole_number
 from ...units.hints import did_you_mean
@@ -121,7 +122,7 @@ class Settings:
         self._check_declared()
         for name, value in (("total_steps", self.total_steps), ("threads", self.threads)):
             if value is not None:
-                whole_number(f"trainer: {name}", value, least=1)
+                whole_number(f"trainer: {name}", value, least=1, most=MOST_STEPS)
         if isinstance(self.validation, str) and _is_number(self.validation):
             raise UsageError(
                 f"trainer: validation {self.validation!r}: a string; expected a number, or data. "
