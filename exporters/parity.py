@@ -161,10 +161,12 @@ def parity(
       optimizer: default: SGD with momentum and weight decay.
       minibatch, microbatch: number of random samples, and how many the engine takes at a time
         (None: all). Torch uses microbatches only if batch-norms see one, or if the file fixes it.
-      options: as for `compile`; without a budget, the engine uses the fastest plan.
+      options: as for `compile`; without a budget, the engine uses the fastest plan. `verbose` has
+        no effect.
     Raises:
       UsageError, ModelError: an invalid option, an unknown device, or an untrainable model.
     """
+    options.pop("verbose", None)
     model, inputs = fixed_inputs(loaded(model), inputs)
     loss = Loss.of(loss)
     if isinstance(inputs, Mapping) and not inputs:

@@ -36,6 +36,7 @@ from edgetrain.exporters.torch_names import Inventory, take_inventory
 from edgetrain.exporters.torch_ops import TRANSLATIONS, TRANSLATIONS_OF_LENGTHS
 from edgetrain.exporters.torch_random import (
     DRAWN_OUTSIDE,
+    draws_in_evaluation,
     outside_state,
     traceable_random_numbers,
 )
@@ -114,8 +115,9 @@ def export_torch(
     model = program.model
     _check_written(model, module, opset)
     read_trace(inventory, traced, program.exported_program)
-    with _quiet():
+    with _quiet(), _random_state_kept(module):
         make_trainable(model, inventory)
+        inventory.masks_evaluate = inventory.masks > 0 and draws_in_evaluation(module, inputs)
     for key, value in inventory.metadata().items():
         model.metadata_props[f"edgetrain.{key}"] = json.dumps(value)
     for message in inventory.warnings():

@@ -64,7 +64,7 @@ def make_trainable(model: ir.Model, inventory: Inventory) -> None:
     common.ShapeInferencePass()(model)
     fold_shapes(graph)
     fuse_local_response_norm(graph)
-    masks_as_dropout(graph)
+    inventory.masks = masks_as_dropout(graph)
     _seed(graph)  # the new ones too: equal draws are not one
     onnxscript.optimizer.optimize_ir(model, should_fold=_may_fold)
     _unseed(graph)

@@ -9,15 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-_WHOLE = F.cross_entropy
+_WHOLE, _BINARY = F.cross_entropy, F.binary_cross_entropy
+_LEAST = 1e-12  # torch divides the gradient of binary cross-entropy by p (1 - p), at least this
 
 
 @contextlib.contextmanager
 def traceable_losses() -> Iterator[None]:
-    """Trace F.cross_entropy of soft targets, with smoothing or without reduction, and
-    F.gaussian_nll_loss."""
+    """Trace F.cross_entropy of soft targets, with smoothing or without reduction,
+    F.binary_cross_entropy and F.gaussian_nll_loss."""
     with (
         mock.patch.object(F, "cross_entropy", _cross_entropy),
+        mock.patch.object(F, "binary_cross_entropy", _binary_cross_entropy),
         mock.patch.object(F, "gaussian_nll_loss", _gaussian_nll_loss),
     ):
         yield
@@ -62,6 +64,35 @@ def _cross_entropy(
     return each.sum() / torch.where(kept, ones, 0.0).sum()
 
 
+def _binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Binary cross-entropy of probabilities, whose gradient is finite at 0 and 1 as in torch: the
+    gradient of torch's own decomposition is not."""
+    if size_average is not None or reduce is not None or not input.is_floating_point():
+        return _BINARY(input, target, weight, size_average, reduce, reduction)
+    each = -(target * _floored_log(input) + (1 - target) * _floored_log(1 - input))
+    return _reduced(each if weight is None else each * weight, reduction)
+
+
+def _floored_log(p: Tensor) -> Tensor:
+    """log(p), at least -100, with a slope of at most 1 / _LEAST."""
+    small = p <= _LEAST
+    part = torch.where(small, p / _LEAST, 0.0)
+    low = _constant(p.log().clamp(min=-100.0), 2.0**16) + part - _constant(part, 2.0**23)
+    return torch.where(small, low, torch.where(small, 1.0, p).log())
+
+
+def _constant(x: Tensor, scale: float) -> Tensor:
+    """x rounded to multiples of 1 / scale, which has no gradient: ONNX has no detach."""
+    return torch.round(x * scale) / scale
+
+
 def _gaussian_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -70,13 +101,12 @@ def _gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """Gaussian negative log-likelihood: torch checks for negative variances, which a file can't;
-    the floor of the variance has no gradient."""
+    """Gaussian negative log-likelihood: torch checks for negative variances, which a file can't. As
+    in torch, a variance below its floor still gets a gradient, that of the floor."""
     spread = var if isinstance(var, Tensor) else torch.full_like(input, var)
     if spread.dim() == input.dim() - 1:
         spread = spread.unsqueeze(-1)
-    floor = torch.where(spread < eps, eps - spread, 0.0).detach()
-    spread = spread + floor
+    spread = spread + _constant(torch.where(spread < eps, eps - spread, 0.0), 2.0**20 / eps)
     each = 0.5 * (spread.log() + (input - target) ** 2 / spread)
     return _reduced(each + 0.9189385332046727 if full else each, reduction)
 

@@ -32,6 +32,8 @@ class Inventory:
       padding_idx: embedding weight -> its padding row.
       changed_gradients: hooks and functions that change gradients, which are not in the file.
       random: nodes of the file that also draw random numbers in evaluation.
+      masks: number of random masks that became Dropout.
+      masks_evaluate: whether they are drawn in evaluation too.
       drawn_outside: whether the forward pass used random generators of Python or numpy.
     """
 
@@ -47,6 +49,8 @@ class Inventory:
     padding_idx: dict[str, int] = field(default_factory=dict)
     changed_gradients: dict[str, None] = field(default_factory=dict)
     random: list[str] = field(default_factory=list)
+    masks: int = 0
+    masks_evaluate: bool = False
     drawn_outside: bool = False
 
     def keep(self, name: str) -> str:
@@ -115,6 +119,12 @@ class Inventory:
                 f"module '{self.owner}': {', '.join(self.random)} draw random numbers, in "
                 "the file also in evaluation. To avoid that, draw them outside the module and "
                 "pass them as an input."
+            )
+        if self.masks_evaluate:
+            messages.append(
+                f"module '{self.owner}': it also draws its masks of 0 and 1 in evaluation, but in "
+                "the file they are Dropout, which is off there. To keep them random, pass the mask "
+                "as an input."
             )
         for name, row in self.padding_idx.items():
             messages.append(

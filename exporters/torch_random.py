@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 DRAWN_OUTSIDE = (
     "The forward pass draws with Python's random or with numpy.random, and a file can only hold "
@@ -113,14 +114,36 @@ _DROPS: dict[str, _Drop] = {
 }
 
 
-def masks_as_dropout(graph: ir.Graph) -> None:
-    """Replace random masks of 0 and 1 by Dropout of ones; dead nodes are left in the graph."""
+def masks_as_dropout(graph: ir.Graph) -> int:
+    """Replace random masks of 0 and 1 by Dropout of ones, and count them; dead nodes are left in
+    the graph."""
+    count = 0
     for node in list(graph.all_nodes()):
         result = _mask(node)
         if result is None:
             continue
         drawn, keep = result
         _replace(graph, node, drawn, keep)
+        count += 1
+    return count
+
+
+def draws_in_evaluation(module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> bool:
+    """Whether two runs in evaluation mode give different outputs."""
+    flags = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            first, second = (tree_leaves(module(*inputs)) for _ in range(2))
+    except Exception:  # a module that only works in training
+        return False
+    finally:
+        for part, flag in flags:
+            part.training = flag
+    pairs = zip(first, second, strict=False)
+    return any(
+        isinstance(a, Tensor) and not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs
+    )
 
 
 def random_nodes(graph: ir.Graph) -> list[str]:
