@@ -115,7 +115,7 @@ class Net {
     whole.forEach((value, k) => view.setBigInt64(at + 8 * k, BigInt(value), true));
     [lr, gamma, threshold, minLr, rise, first, last].forEach((value, k) =>
       view.setFloat64(at + 8 * (whole.length + k), value, true));
-    this.#check("schedule", this.#x.net_schedule(this.#net, at));
+    this.#check("schedule or its totalSteps", this.#x.net_schedule(this.#net, at));
   }
 
   /** Train on one minibatch. */
