@@ -69,11 +69,13 @@ def test_frozen_weights_that_become_zeros_are_refused_by_name(size, frozen):
         compiled(scaled(size), **HEAD, frozen=frozen)
 
 
-def test_large_constants_of_masks_are_not_weights():
+def test_large_numbers_of_a_mask_become_infinite_in_fp16():
     net, x = scaled(1.0), np.ones((4, 64), np.float32)
-    net.constants["mask"] = np.where(np.arange(3) < 2, 0, -3e38).astype(np.float32)
+    net.constants["mask"] = np.where(np.arange(3) < 2, 0, -3e38).astype(np.float32)[None]
     net.nodes[-1].output[0] = "scores"
     net.add("Softmax", [net.add("Add", ["scores", "mask"], "masked")], "y", axis=-1)
-    with et.Trainer(compiled(net, precision="fp16")) as trainer:
+    program = compiled(net, precision="fp16")
+    np.testing.assert_array_equal(program.init["mask"], np.float16([[0, 0, -np.inf]]))
+    with et.Trainer(program) as trainer:
         found = trainer.predict(x)
     assert np.isfinite(found).all() and not found[:, 2].any()
