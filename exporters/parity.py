@@ -161,8 +161,7 @@ def parity(
       optimizer: default: SGD with momentum and weight decay.
       minibatch, microbatch: number of random samples, and how many the engine takes at a time
         (None: all). Torch uses microbatches only if batch-norms see one, or if the file fixes it.
-      options: as for `compile`; without a budget, the engine uses the fastest plan. `verbose` has
-        no effect.
+      options: as for `compile`, `verbose` without effect. No budget: the engine's fastest plan.
     Raises:
       UsageError, ModelError: an invalid option, an unknown device, or an untrainable model.
     """
