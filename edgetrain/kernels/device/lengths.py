@@ -266,6 +266,7 @@ def _sum_up(to, loss, targets, correct, weight, samples):
 @kernel(
     "drive_length_measure",
     "memory=host table=host count=host losses=host each=host loss=host accuracy=host out:w:i64[1]",
+    revision="2",
 )
 def drive_length_measure():
     """Like `drive_measure`, over the samples of all lengths; `losses`: their number, 0 if one;
