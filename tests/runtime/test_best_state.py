@@ -1,11 +1,13 @@
 """The best state of `KeepBest`: it belongs to one run, and goes with it."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 import edgetrain as et
+from edgetrain.cli import main
 from edgetrain.errors import CheckpointError, UsageError
 from edgetrain.program import Program
 from edgetrain.runtime.run.folder import BEST_FILE
@@ -101,3 +103,11 @@ def test_losses_of_training_and_of_evaluations_are_not_compared() -> None:
     assert watch.better(trainer, {"loss": 2.0, "evaluation": {"loss": 0.5}})
     assert watch.better(trainer, {"loss": 1.0})
     assert not watch.better(trainer, {"loss": 1.5})
+
+
+def test_inspect_shows_a_best_state(net: Program, tmp_path: Path, capsys) -> None:
+    kept(net, tmp_path)
+    assert main(["inspect", str(tmp_path / BEST_FILE)]) == 0
+    assert "best state, from step 3, " in capsys.readouterr().out
+    assert main(["inspect", str(tmp_path / BEST_FILE), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["meta"]["step"] == 3
