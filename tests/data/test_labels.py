@@ -157,7 +157,7 @@ def test_augmentation_is_a_function_of_seed_epoch_and_sample() -> None:
 def test_shifted_samples_are_moved_and_mirrored() -> None:
     rows = np.arange(1, 7 * 4 * 5 + 1).reshape(7, 1, 4, 5)
     bits = random_bits(key_of(1, 2), np.arange(7))
-    found = shifted(rows, bits, Augmentation(flip=True, crop=2))
+    found = shifted(rows, bits, Augmentation(flip=True, crop=2), both=True)
     for k in range(7):
         source = rows[k, 0, :, ::-1] if int(bits[k]) & 1 else rows[k, 0]
         right = (int(bits[k]) >> 8) % 5 - 2
