@@ -352,3 +352,23 @@ def test_a_migrated_run_keeps_its_lengths(tmp_path):
     with et.Trainer(found, SAMPLES, run, verbose=False) as trainer:
         assert trainer.resume() and trainer.steps == 3
         trainer.fit(steps=5)
+
+
+def test_floats_after_a_first_sample_of_ints_are_kept():
+    exact = [(np.array(x, np.float32).round(2), y) for x, y in SAMPLES[:7]]
+    exact.insert(0, (np.eye(3, 4, dtype=np.float32), np.array([0, 1, 2])))
+    lists = [(x.tolist(), y.tolist()) for x, y in exact]
+    lists[0] = (np.eye(3, 4, dtype=int).tolist(), [0, 1, 2])
+    with et.Trainer(compiled(), verbose=False) as trainer:
+        assert trainer.evaluate(lists) == trainer.evaluate(exact)
+
+
+def test_targets_and_weights_after_a_first_sample_of_ints_are_kept():
+    with hurried():
+        loss = et.Loss("mse", sample_weights=True)
+        program = et.compile(model("counted"), lengths=(4, 7), loss=loss, verbose=False, **OPTIONS)
+    x = np.ones((4, 4), np.float32)
+    samples = [(x, [1, 2, 3], 1), (x, [0.5, 2.5, 1.5], 0.25)]
+    exact = [(x, np.array(y, np.float32), np.float32(w)) for x, y, w in samples]
+    with et.Trainer(program, verbose=False) as trainer:
+        assert trainer.evaluate(samples) == trainer.evaluate(exact)
