@@ -7,6 +7,8 @@
   /** Set the source of samples: a callback, or typed arrays. Each sample is padded to the shortest
       length that fits it. */
   data(given) {
+    if ((given.factor ?? 1) !== 1 || given.shift)
+      if (given.sample || !bytesIn(given.x)) throw new RangeError("factor and shift are for bytes");
     const own = given.sample && !given.lengths && !given.heldLengths ? given : byLength(given);
     const at = this.#room(16 * SETS.length), view = this.#view();
     const ends = [own.held, own.train].map((counts, split) => {
@@ -104,6 +106,12 @@ function named(x) {
   const needed = FIELDS.slice(0, NET.inputs.length).filter(({ made }) => !made);
   const plain = Array.isArray(x) || ArrayBuffer.isView(x);
   return plain ? { [(needed.length === 1 ? needed[0] : NET.inputs[0]).name]: x } : x;
+}
+
+/** Whether the first input has samples of bytes. */
+function bytesIn(x) {
+  const first = named(x ?? {})[NET.inputs[0].name];
+  return areBytes(first) || (Array.isArray(first) && first.some(areBytes));
 }
 
 /** A callback's views, in the order of FIELDS. */
