@@ -243,6 +243,7 @@ const x = [new Float32Array(16)], y = [new Int32Array(4)];
 const tried = (work) => { try { work(); return ""; } catch (error) { return error.message; } };
 print([
   tried(() => { run.data({ train: [8], sample: async () => {} }); run.step(); }),
+  tried(() => { run.data({ lengths: Array(8).fill(3), sample: async () => {} }); run.step(); }),
   tried(() => run.data({ x, y, factor: .01 })),
   tried(() => run.data({ train: [8], sample, shift: 1 })),
   tried(() => run.data({ x: { x: [new Uint8Array(16), ...x] }, y: [...y, ...y], factor: .01 })),
@@ -251,8 +252,9 @@ print([
 
 
 def test_a_callback_is_synchronous_and_a_factor_is_for_bytes(folder):
-    later, floats, callback, some_bytes = said(folder, "net", REFUSED)
-    assert "asynchronous" in later and "for bytes" in floats and "for bytes" in callback
+    later, by_length, floats, callback, some_bytes = said(folder, "net", REFUSED)
+    assert "asynchronous" in later and "asynchronous" in by_length
+    assert "for bytes" in floats and "for bytes" in callback
     assert some_bytes == ""
 
 
