@@ -135,7 +135,7 @@ class Case:
     def emitted(self, target: Target, *, size: bool = False) -> emit.Library:
         """Emit the Program's code for a target."""
         return emit.library(
-            self.rated, target, drive=DRIVE, text=_glue(self.rated), size=size,
+            self.rated, target, step_loop=DRIVE, text=_glue(self.rated), size=size,
             exports=("et_train", "et_digest", "et_find"),
         )  # fmt: skip
 

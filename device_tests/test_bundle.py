@@ -352,7 +352,7 @@ def test_a_binary_without_its_weights_says_so(tmp_path):
     done = subprocess.run([binary, "check"], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr.strip()) == (
         1,
-        "net: no net.weights: make puts them at the end of the executable",
+        "net: net.weights not found; make appends it to the executable",
     )
     (tmp_path / "net.weights").write_bytes(weights)
     found = subprocess.run([binary, "check", "0"], capture_output=True, text=True, cwd=tmp_path)

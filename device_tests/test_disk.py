@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from device_tests.limits import command, file_size, run, said_in_one_line, succeeded
+from edgetrain.history import HISTORY_FILE
 from edgetrain.runtime.run.checkpoint import latest, step_files
+from edgetrain.screen.curve import CURVE_FILE
 from tests.digits_runs import digits_program
 
 
@@ -36,11 +38,9 @@ def test_a_file_too_large_for_the_disk_ends_the_run_and_keeps_the_last_state(
     assert ended.returncode == 1 and "step-00000015.ckpt" in said_in_one_line(ended)
     loaded = latest(out)
     assert loaded is not None and loaded.meta["step"] == 10 and loaded.warning is None
-    assert sorted(p.name for p in out.iterdir()) == [
-        "program.edge",
-        "step-00000005.ckpt",
-        "step-00000010.ckpt",
-    ]
+    assert {p.name for p in out.iterdir()} == {
+        "program.edge", "step-00000005.ckpt", "step-00000010.ckpt", HISTORY_FILE, CURVE_FILE,
+    }  # fmt: skip
     succeeded(run(more))
 
 

@@ -15,7 +15,9 @@ import pytest
 
 from device_tests.kill_modes import MODES
 from device_tests.limits import ROOT, command, one_core, run, said_in_one_line, succeeded
+from edgetrain.history import HISTORY_FILE
 from edgetrain.runtime.run.checkpoint import latest, step_files
+from edgetrain.screen.curve import CURVE_FILE
 from tests.digits_runs import digits_program
 from tests.runtime.conftest import assert_same_bits
 
@@ -38,6 +40,11 @@ def final_state(out: Path) -> dict[str, np.ndarray]:
     loaded = latest(out)
     assert loaded is not None and loaded.meta["step"] == STEPS
     return loaded.tensors
+
+
+def other_files(out: Path) -> set[str]:
+    """Names of the files in a run's directory, without its checkpoints."""
+    return {path.name for path in {*out.iterdir()} - {*step_files(out)}}
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +72,7 @@ def test_a_killed_run_resumes_to_the_same_bits(
         process.wait()
     succeeded(run(train(edge, tmp_path / "run")))
     assert_same_bits(final_state(tmp_path / "run"), expected)
-    names = {path.suffix for path in (tmp_path / "run").iterdir()}
-    assert names == {".edge", ".ckpt"}
+    assert other_files(tmp_path / "run") == {"program.edge", HISTORY_FILE, CURVE_FILE}
 
 
 def test_ctrl_c_ends_with_130_and_the_run_goes_on(
@@ -133,7 +139,7 @@ def test_a_terminal_that_hangs_up_ends_the_run_saved(edge: Path, tmp_path: Path)
     os.close(terminal)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status == 129 and step_files(tmp_path / "run")
-    assert {path.suffix for path in (tmp_path / "run").iterdir()} == {".edge", ".ckpt"}
+    assert other_files(tmp_path / "run") == {"program.edge", HISTORY_FILE, CURVE_FILE}
 
 
 def test_two_threads_share_one_core(edge: Path, whole: tuple[dict, float], tmp_path: Path) -> None:

@@ -161,8 +161,7 @@ def parity(
       optimizer: default: SGD with momentum and weight decay.
       minibatch, microbatch: number of random samples, and how many the engine takes at a time
         (None: all). Torch uses microbatches only if batch-norms see one, or if the file fixes it.
-      options: as for `compile`; without a budget, the engine uses the fastest plan. `verbose` has
-        no effect.
+      options: as for `compile`, `verbose` without effect. No budget: the engine's fastest plan.
     Raises:
       UsageError, ModelError: an invalid option, an unknown device, or an untrainable model.
     """
@@ -171,9 +170,10 @@ def parity(
     loss = Loss.of(loss)
     if isinstance(inputs, Mapping) and not inputs:
         inputs = None  # all inputs were numbers
-    model = _trainable(model, seed, precision, options)
     _known("reference", reference, REFERENCES)
+    _sizes(minibatch, microbatch)
     _check_samples(loss, steps, inputs is not None, target is not None)
+    model = _trainable(model, seed, precision, options)
     optimizer = Optimizer.of(optimizer or _OPTIMIZER)
     layout = make_options(loss=loss, **_picked(options, *_LAYOUT))
     model = Compilation(model, layout).prepared.laid_out
@@ -249,14 +249,15 @@ def _weighted(model: Model, seed: int, options: dict[str, Any]) -> Model:
 
 
 def _check_samples(loss: Loss, steps: int, has_inputs: bool, has_target: bool) -> None:
-    if whole_number("steps", steps) > 0 and has_target == (has_inputs and loss.takes_target):
+    whole_number("parity: steps", steps, least=1)
+    if has_target == (has_inputs and loss.takes_target):
         return
     both = "both inputs and target, or neither" if loss.takes_target else "no target"
-    raise UsageError(f"parity: expected at least 1 step, and {both}.")
+    raise UsageError(f"parity: expected {both}.")
 
 
 def _sizes(minibatch: int, microbatch: int | None) -> dict[str, Any]:
-    whole_number("minibatch", minibatch)
+    whole_number("minibatch", minibatch, least=1)
     size = minibatch if microbatch is None else whole_number("microbatch", microbatch)
     if size < 1 or minibatch % size:
         raise UsageError(

@@ -102,13 +102,11 @@ def export_torch(
         lost).
     Source: the recipe is edgetrain's own; torch.onnx.export(dynamo=True) does the tracing.
     """
-    path = as_path("export_torch: path", path, "the path of an ONNX file to write")
+    path = _writable(path)
     _check_module(module)
     inputs, batches = _batched_inputs(example_inputs, batch_dim)
     named = _named_axes(inputs, batches, dims)
     opset = _checked_opset(opset)
-    if not path.parent.is_dir():
-        raise UsageError(f"'{path}': the directory does not exist. Create it first.")
     inventory = take_inventory(module)
     with _quiet(), _training_mode(module), _random_state_kept(module):
         traced, program = _trace(module, inventory, inputs, named, input_names, output_names, opset)
@@ -117,12 +115,19 @@ def export_torch(
     read_trace(inventory, traced, program.exported_program)
     with _quiet(), _random_state_kept(module):
         make_trainable(model, inventory)
-        inventory.masks_evaluate = inventory.masks > 0 and draws_in_evaluation(module, inputs)
+        inventory.masks_evaluate = bool(inventory.masks) and draws_in_evaluation(module, inputs)
     for key, value in inventory.metadata().items():
         model.metadata_props[f"edgetrain.{key}"] = json.dumps(value)
     for message in inventory.warnings():
         warnings.warn(message, ExportWarning, stacklevel=2)
     save_atomically(model, path, external_data)
+    return path
+
+
+def _writable(path: str | Path) -> Path:
+    path = as_path("export_torch: path", path, "the path of an ONNX file to write")
+    if not path.parent.is_dir():
+        raise UsageError(f"'{path}': the directory does not exist. Create it first.")
     return path
 
 

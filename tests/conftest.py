@@ -3,7 +3,6 @@
 import copy
 import functools
 import os
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -14,17 +13,13 @@ import pytest
 from edgetrain.compiler.plan.allowed import ResolvedOptions
 from edgetrain.program import Program, program
 from tests.digits_runs import digits_program
+from tests.heeded import heed_signals
 from tests.kept import FOLDER
 
 # No progress lines, also in commands that tests start: when they appear depends on the
 # machine.
 os.environ["EDGETRAIN_PROGRESS"] = "0"
-# A suite in a shell's background, or under nohup, inherits ignored signals. Without this, so
-# would the commands that tests start and interrupt.
-for _name, _answer in (("SIGINT", signal.default_int_handler), ("SIGHUP", signal.SIG_DFL)):
-    _number = getattr(signal, _name, None)
-    if _number is not None and signal.getsignal(_number) == signal.SIG_IGN:
-        signal.signal(_number, _answer)
+heed_signals()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -93,6 +93,12 @@ def test_what_is_given_is_not_varied(capsys) -> None:
     assert list(ways(model, {"precision": "fp32"}))[0].options == {}
 
 
+@pytest.mark.parametrize("part", ["weights", "state", "grads"])
+def test_storage_of_one_part_that_is_given_is_said_as_asked(part: str) -> None:
+    found = [way.how for way in ways(load_onnx(MODEL), {part: "int8"}) if not way.options]
+    assert found == ["as asked"]
+
+
 def test_a_model_that_cannot_be_trained_says_why() -> None:
     with pytest.raises(UsageError, match="microbatch"):
         advise(load_onnx(MODEL), make_options, {"minibatch": 8, "microbatch": 3}, None)

@@ -278,6 +278,35 @@ def test_train_refuses_plan_options_with_a_program(run: Run, digits_edge: Path) 
     assert status == 2 and is_one_line(err) and "--precision" in err
 
 
+@pytest.mark.parametrize("command", [["data", "digits"], ["inspect"], ["warm"]])
+def test_compiler_options_for_a_program_are_refused(
+    run: Run, digits_edge: Path, command: list[str]
+) -> None:
+    status, _, err = run(*command, digits_edge, "--minibatch", 7)
+    assert status == 2 and is_one_line(err)
+    assert f"--minibatch: {digits_edge} is already compiled" in err
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".ckpt", ".safetensors"])
+def test_compile_refuses_the_name_of_another_kind_of_file(
+    run: Run, tmp_path: Path, suffix: str
+) -> None:
+    out = tmp_path / f"m{suffix}"
+    out.write_bytes(b"mine")
+    status, _, err = run("compile", MODEL, *CHOICES, "-o", out)
+    assert status == 2 and is_one_line(err) and str(out) in err and ".edge" in err
+    assert out.read_bytes() == b"mine"
+
+
+def test_train_says_that_two_checkpoints_are_kept_at_least(
+    run: Run, tmp_path: Path, digits_edge: Path
+) -> None:
+    argv = ("--data", "digits", "--steps", 3, "--save-steps", 1, "--save-total-limit", 1)
+    status, out, _ = run("train", digits_edge, *argv, "--no-eval", "--out", tmp_path / "run")
+    assert status == 0 and "last 2 kept" in out
+    assert len([*(tmp_path / "run").glob("*.ckpt")]) == 2
+
+
 def test_train_refuses_a_directory_that_holds_a_run(
     run: Run, trained: Path, digits_edge: Path
 ) -> None:

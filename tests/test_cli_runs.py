@@ -12,6 +12,8 @@ import pytest
 
 from edgetrain.cli import main
 from edgetrain.cli.device.limited import address_limit, needed
+from edgetrain.cli.parser.arguments import parse, resume_line
+from edgetrain.cli.parser.namespace import Namespace
 from edgetrain.runtime.run.lock import RunLock
 from tests.digits_runs import MODEL
 
@@ -253,3 +255,11 @@ def test_needs_are_by_command() -> None:
     assert address_limit() is None or address_limit() > 2**30
     assert needed("train", "m.edge") < needed("train", "m.onnx") == needed("plan", "m.onnx")
     assert needed("ops", "") == 0
+
+
+@pytest.mark.parametrize("epochs", ["1234567", "0.123456789", "3", "2.5"])
+def test_the_command_that_goes_on_has_the_epochs_exactly(epochs: str) -> None:
+    arguments = parse(["train", "m.onnx", "--data", "digits", "--epochs", epochs])
+    assert isinstance(arguments, Namespace)
+    line = resume_line(arguments, "run")
+    assert line == f"edgetrain train --resume run --data digits --epochs {epochs}"

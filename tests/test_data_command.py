@@ -1,5 +1,6 @@
 """`data` with a model: it says that a source fits if and only if a run accepts it."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -92,3 +93,47 @@ def test_classes_are_not_said_of_targets_that_may_be_numbers(tmp_path: Path, cap
         assert main(["data", f"csv:{tmp_path / name}.csv"]) == 0
         said = capsys.readouterr().out
         assert words in said and "347" not in said
+
+
+@pytest.fixture(scope="module")
+def weighed(models: dict[str, Path]) -> Path:
+    """A Program whose loss takes sample weights."""
+    program = et.compile(
+        models["onnx"], minibatch=8, threads=1, loss=et.Loss("cross_entropy", sample_weights=True)
+    )
+    return program.save(models["onnx"].with_name("weighed.edge"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "options", "n", "said"),
+    [
+        ("weighed", False, (), N, "sample weights .* missing"),
+        ("weighed", True, (), N, ""),
+        ("edge", True, (), N, "the loss takes none"),
+        ("onnx", True, PLAN, N, "the loss takes none"),
+        ("onnx", False, (*PLAN, "--sample-weights"), N, "sample weights .* missing"),
+        ("edge", False, (), 5, "5 training samples, .* minibatch of 8"),
+        ("onnx", False, PLAN, 5, "5 training samples, .* minibatch of 8"),
+    ],
+)
+def test_sample_weights_and_the_number_of_samples_have_to_suit_the_model(
+    models, weighed: Path, tmp_path: Path, capsys, kind: str, weights: bool, options, n: int,
+    said: str,
+) -> None:  # fmt: skip
+    draw = np.random.default_rng(0)
+    arrays = {"ids": draw.integers(0, TOKENS, (n, TIME)), "y": draw.integers(0, CLASSES, (n, TIME))}
+    own = {"w": np.ones(n, np.float32)} if weights else {}
+    np.savez(tmp_path / "own.npz", **{f"{k}_train": v for k, v in (arrays | own).items()})
+    model = {**models, "weighed": weighed}[kind]
+    argv = [f"npz:{tmp_path / 'own.npz'}", str(model), *options]
+    assert main(["data", *argv]) == (4 if said else 0)
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_a_single_input_has_any_name_beside_sample_weights(weighed: Path, tmp_path: Path) -> None:
+    x, y = np.zeros((N, TIME), np.int64), np.zeros((N, TIME), np.int64)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, w_train=np.ones(N, np.float32))
+    data = f"npz:{tmp_path / 'own.npz'}"
+    assert main(["data", data, str(weighed)]) == 0
+    run = ("--steps", "1", "--no-eval", "--out", str(tmp_path / "run"))
+    assert main(["train", str(weighed), "--data", data, *run]) == 0

@@ -150,3 +150,15 @@ def test_an_endlessly_nested_history_is_an_empty_one(tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     path.write_text("[" * 200_000)
     assert History.read(path).last == 0
+
+
+def test_history_forgets_the_confusion_of_steps_that_are_done_again() -> None:
+    history = filled(10)
+    for epoch in (1, 2):
+        history.add({"event": "epoch", "epoch": epoch, "step": 5 * epoch, "loss": 0.5,
+                     "seconds": 1.0})  # fmt: skip
+        history.add({"event": "eval", "epoch": epoch, "loss": 0.4, "confusion": [[epoch]]})
+    history.cut(10)
+    assert history.confusion == {"epoch": 2, "counts": [[2]]}
+    history.cut(9)
+    assert history.confusion is None

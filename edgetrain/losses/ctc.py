@@ -65,8 +65,8 @@ class CTC(Loss):
 
     @property
     def ignores_padding(self) -> bool:
-        """No: `ignore_index` is about labels, and every time step counts."""
-        return False
+        """Whether targets say how many time steps count; `ignore_index` is about labels."""
+        return self.input_lengths
 
     def joined_axes(self, shape: Shape) -> tuple[int, ...]:
         return tuple(range(1, len(shape)))

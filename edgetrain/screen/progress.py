@@ -1,7 +1,6 @@
 """Progress of training: JSON lines, a rich progress bar in a terminal, or plain lines."""
 
 import math
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import IO, Any, cast
 
 from ..errors import printable
 from ..units import format_bytes
-from ..units.wording import counted
+from ..units.wording import counted, quoted
 from .streams import Moving, lost
 from .tables import to_json
 
@@ -149,7 +148,7 @@ def describe(event: Event) -> str:
     if kind == "done":
         return (
             f"trained {counted(event['step'], 'step')}; the run is in {event['out']} "
-            f"(edgetrain export {shlex.quote(str(event['out']))} -o trained.onnx)"
+            f"(edgetrain export {quoted(str(event['out']))} -o trained.onnx)"
         )
     return ""
 

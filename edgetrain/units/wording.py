@@ -11,6 +11,15 @@ def counted(n: int, noun: str) -> str:
     return f"{n} {noun}{ending}"
 
 
+def quoted(path: str) -> str:
+    """A path as one word of a shell command."""
+    if path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
+        return path
+    import shlex  # 44 KB on a device, only for names that need it
+
+    return shlex.quote(path)
+
+
 def listed(names: Sequence[str], most: int = _SHOWN, width: int = 200) -> str:
     """ "a, b, c and 4 more": at most `most` names and about `width` characters.
 

@@ -21,9 +21,19 @@ from tests.bundle.loaded import FILL, Loaded, made_up_fill
 from tests.bundle.test_files import STRICT, needs, said
 from tests.planner import hurried
 from tests.quick import slow_except
-from tests.runtime.length_nets import LENGTHS, OPTIONS, compiled, model, padded, sequences
+from tests.runtime.length_nets import (
+    LENGTHS,
+    LOSSES,
+    OPTIONS,
+    compiled,
+    mean_loss,
+    model,
+    padded,
+    samples_of,
+    sequences,
+)
 
-LOSSES = {"logits": "cross_entropy", "wide": et.Loss("mse", weight=0.25)}
+TWO = {"logits": "cross_entropy", "wide": et.Loss("mse", weight=0.25)}
 # Compile options by name.
 CASES: dict[str, dict] = {
     "masked": {},
@@ -35,7 +45,8 @@ CASES: dict[str, dict] = {
     "fused": {"fused_update": True, "minibatch": 4},
     "threads": {"threads": 2},
     "constants": {"kind": "placed"},
-    "losses": {"kind": "two", "losses": LOSSES},
+    "losses": {"kind": "two", "losses": TWO},
+    "dice and mse": {"kind": "two", "losses": {**TWO, "logits": "dice"}},
 }
 
 
@@ -78,15 +89,31 @@ class Own:
     """Samples of `length_nets`, without padding, sorted by length class, shortest first."""
 
     def __init__(self, samples) -> None:
-        longest = np.searchsorted(LENGTHS, [len(x) for x, _ in samples])
+        longest = np.searchsorted(LENGTHS, [len(sample[0]) for sample in samples])
         self.samples = [samples[k] for k in np.argsort(longest, kind="stable")]
         self.counts = np.bincount(longest, minlength=len(LENGTHS))
 
     def fill(self, user, split, sample, x, y):
         own, classes = self.samples[sample]
         places = (ctypes.c_void_p * 2).from_address(x)
-        parts = (own, np.ones(len(own), np.float32), classes.astype(np.int32))
-        for to, values in zip((*places, y), parts, strict=True):
+        return self._write(
+            (*places, y), (own, np.ones(len(own), np.float32), classes.astype(np.int32))
+        )
+
+    def fill_one(self, user, split, sample, x, y):
+        """Like `fill`, for a net without a mask."""
+        own, target = self.samples[sample]
+        return self._write((x, y), (own, target.astype(np.int32)))
+
+    def fill_two(self, user, split, sample, x, y):
+        """Like `fill_one`, with targets for a second loss."""
+        own, classes, wide = self.samples[sample]
+        places = (ctypes.c_void_p * 2).from_address(x)
+        return self._write((*places, y), (own, wide.astype(np.float32), classes.astype(np.int32)))
+
+    @staticmethod
+    def _write(places, arrays) -> int:
+        for to, values in zip(places, arrays, strict=True):
             values = np.ascontiguousarray(values)
             ctypes.memmove(to, values.ctypes.data, values.nbytes)
         return 0
@@ -143,6 +170,32 @@ def test_a_run_on_samples_of_any_length_has_the_bits_of_fit(loaded):
     assert found[0] == pytest.approx(judged["loss"], rel=1e-12)
     assert found[1] == judged["accuracy"]
     assert net.digest() & 0xFFFFFFFF == expected
+
+
+@pytest.mark.parametrize("loss", slow_except(LOSSES, "dice"))
+def test_a_loss_over_samples_is_a_mean_over_the_samples_of_all_lengths(loss):
+    program, own = compiled(*LOSSES[loss]), Own(samples_of(loss))
+    net, found = Loaded(program, sets_of(program)).net(), (ctypes.c_double * 2)()
+    assert fed(net, own.fill_one, own.counts, own.counts) == 0
+    at = ctypes.addressof(found)
+    assert net.eval(at, at + 8) == 0
+    assert found[0] == pytest.approx(mean_loss(loss, own.samples), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_each_of_several_losses_has_its_own_mean():
+    """Dice counts each sample once, mse each position."""
+    data = [(np.resize(x, (LENGTHS[k % 3], 4)), y) for k, (x, y) in enumerate(sequences(24))]
+    rows = [(x, np.resize(y, len(x)), np.ones((len(x), 6))) for x, y in data]
+    own, program = Own(rows), case("dice and mse")
+    net, found = Loaded(program, sets_of(program)).net(), np.zeros(6)
+    assert fed(net, own.fill_two, own.counts, own.counts) == 0
+    loss, each, accuracy = (found[k : k + 2].ctypes.data for k in (0, 2, 4))
+    assert net.eval(loss, accuracy) == 0 and net.losses(each, accuracy) == 0
+    errors = np.concatenate([x @ model("two").initializers["w1"] - 1 for x, _ in data])
+    expected = [mean_loss("dice", [row[:2] for row in rows]), np.square(errors).mean()]
+    np.testing.assert_allclose(found[2:4], expected, rtol=1e-5)
+    assert found[0] == pytest.approx(expected[0] + 0.25 * expected[1], rel=1e-5)
 
 
 def test_pieces_and_a_saved_state_have_the_bits_of_the_whole(loaded):

@@ -88,6 +88,12 @@ def test_a_name_of_another_site_that_leads_here_is_refused(server, host, status)
     assert asked(server, "/", Host=host)[0] == status
 
 
+def test_a_malformed_address_is_a_bad_request(server):
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as link:
+        link.sendall(b"GET http://[bad/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert link.recv(64).startswith(b"HTTP/1.1 400 ")
+
+
 def test_pages_reach_no_other_site(server):
     with urllib.request.urlopen(server.url) as answer:
         policy = answer.headers["Content-Security-Policy"]

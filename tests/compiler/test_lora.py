@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 
@@ -104,6 +105,34 @@ def test_all_linear_is_every_layer_but_the_last():
         et.compile(alone, lora="all-linear")
 
 
+def cast_net():
+    """A net whose middle weight is stored in fp16."""
+    made = Net(6)
+    made.weight("b.weight", 8, 8)
+    made.constants["b.weight"] = made.weights.pop("b.weight").astype(np.float16)
+    x = made.add("Tanh", [made.add("MatMul", ["x", made.weight("a.weight", 6, 8)], "a")], "act")
+    wide = made.add("Cast", ["b.weight"], "b.wide", to=1)
+    x = made.add("MatMul", [made.add("MatMul", [x, wide], "b"), made.weight("head", 8, 3)], "y")
+    return made.model(x)
+
+
+def test_all_linear_includes_weights_behind_a_cast(samples, tmp_path):
+    x, _ = samples
+    program = et.compile(
+        cast_net(), lora="all-linear", optimizer=et.AdamW(lr=0.05), minibatch=8, effort="quick"
+    )
+    assert [layer[0] for layer in program.recipe["lora"]["layers"]] == ["a.weight", "b.weight"]
+    with et.Trainer(program) as trainer:
+        before = trainer.predict(x)
+        for _ in range(3):
+            trainer.step(*samples)
+        found, path = trainer.predict(x), trainer.export_onnx(tmp_path / "merged.onnx")
+    assert et.load_onnx(path).initializers["b.weight"].dtype == np.float16
+    out = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
+    np.testing.assert_allclose(out, found, rtol=1e-3, atol=2e-3)
+    assert np.abs(found - before).max() > 0.1
+
+
 def test_a_weight_that_others_read_too_gets_no_adapter():
     made = Net(6)
     table = made.weight("tied.weight", 6, 6)
@@ -161,6 +190,24 @@ def test_adapters_are_dense_beside_sparse_weights(samples, tmp_path):
         path = trainer.export_onnx(tmp_path / "merged.onnx")
         found = trainer.predict(samples[0])
     out = next(iter(et.forward(path, {"x": samples[0]}).values()))
+    np.testing.assert_allclose(out, found, rtol=1e-4, atol=1e-5)
+
+
+def test_an_adapter_of_a_sparse_trained_weight_is_merged_into_the_dense_one(samples, tmp_path):
+    x, _ = samples
+    sparse = {"density_overrides": {"b.q.weight": 0.3}, "train": ["b.q.weight"]}
+    program = compiled(**sparse, effort="quick")
+    assert program.account["training"]["sparse"] == ["b.q.weight"]
+    with et.Trainer(program) as trainer:
+        for _ in range(3):
+            trainer.step(*samples)
+        path, found = trainer.export_onnx(tmp_path / "merged.onnx"), trainer.predict(x)
+        values = {name: np.array(array) for name, array in trainer.parameters.items()}
+    delta = 4 * values["b.q.lora_B.weight"] @ values["b.q.lora_A.weight"]
+    assert np.mean(values["b.q.weight"] == 0) > 0.6 and np.abs(delta).min() > 0
+    merged = et.load_onnx(path).initializers["b.q.weight"]
+    np.testing.assert_allclose(merged, values["b.q.weight"] + delta.T, atol=1e-6)
+    out = onnxruntime.InferenceSession(path).run(None, {"x": x})[0]
     np.testing.assert_allclose(out, found, rtol=1e-4, atol=1e-5)
 
 

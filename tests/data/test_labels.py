@@ -114,6 +114,17 @@ def test_an_input_may_be_the_target(tmp_path: Path) -> None:
         open_data((X, WORDS), target="z")
 
 
+@pytest.mark.parametrize("augment", [None, "noise=1e-6"])
+def test_a_target_that_is_an_input_is_scaled_like_it(tmp_path: Path, augment: str | None) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 6), np.uint8)
+    program = et.compile(write_rows(tmp_path / "m.onnx", (6,), 6), minibatch=4, loss="mse")
+    source = open_data({"x": pixels}, target="x", augment=augment)
+    with et.Trainer(program, source) as trainer:
+        x = (pixels / 255).astype(np.float32)
+        expected = np.mean((trainer.predict(x) - x) ** 2)
+        assert trainer.evaluate(source)["loss"] == pytest.approx(expected, rel=1e-5)
+
+
 def test_an_autoencoder_trains_by_a_command(model: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = write_rows(tmp_path / "auto.onnx", (8,), classes=8)
@@ -146,7 +157,7 @@ def test_augmentation_is_a_function_of_seed_epoch_and_sample() -> None:
 def test_shifted_samples_are_moved_and_mirrored() -> None:
     rows = np.arange(1, 7 * 4 * 5 + 1).reshape(7, 1, 4, 5)
     bits = random_bits(key_of(1, 2), np.arange(7))
-    found = shifted(rows, bits, Augmentation(flip=True, crop=2))
+    found = shifted(rows, bits, Augmentation(flip=True, crop=2), both=True)
     for k in range(7):
         source = rows[k, 0, :, ::-1] if int(bits[k]) & 1 else rows[k, 0]
         right = (int(bits[k]) >> 8) % 5 - 2
@@ -156,6 +167,34 @@ def test_shifted_samples_are_moved_and_mirrored() -> None:
                 a, b = i - down, j - right
                 inside = 0 <= a < 4 and 0 <= b < 5
                 assert found[k, 0, i, j] == (source[a, b] if inside else 0)
+
+
+def augmented(y: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs [12, *size], none of them 0, and targets, after flips and shifts."""
+    x = np.random.default_rng(0).random((12, *size), np.float32) + 1
+    source = open_data((x, y), augment="flip,crop=2")
+    source.check_limits({"y": 50}, ignore_index=-100)
+    out = {"x": np.empty_like(x), "y": np.empty(y.shape, y.dtype)}
+    source.fill(np.arange(12), out, key=(0, 0), train=True)
+    assert (out["x"] != x).any()
+    return out["x"], out["y"]
+
+
+def test_a_target_of_the_pictures_size_moves_with_it() -> None:
+    x = np.random.default_rng(0).random((12, 1, 6, 6), np.float32) + 1
+    moved, y = augmented((x[:, 0] * 20).astype(np.int64), (1, 6, 6))
+    outside = moved[:, 0] == 0
+    assert outside.any() and (y[outside] == -100).all()
+    np.testing.assert_array_equal(y[~outside], (moved[:, 0] * 20).astype(np.int64)[~outside])
+
+
+@pytest.mark.parametrize(
+    ("y", "size"),
+    [(np.arange(12 * 5).reshape(12, 5) % 50, (1, 6, 6)), (np.ones((12, 6), np.float32), (1, 6))],
+    ids=["a vector", "floats of one axis"],
+)
+def test_targets_of_another_size_stay(y: np.ndarray, size: tuple[int, ...]) -> None:
+    np.testing.assert_array_equal(augmented(y, size)[1], y)
 
 
 def test_noise_is_normal_and_of_its_own_counter() -> None:

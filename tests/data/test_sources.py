@@ -276,6 +276,15 @@ def test_csv_tells_a_header_from_numbers(tmp_path, first, n):
 
 
 @pytest.mark.parametrize(
+    ("lines", "n"), [("0,cat\n1,dog\n2,dog\n3,cat\n", 4), ("0,1,label\n1,2,cat\n4,5,dog\n", 2)]
+)
+def test_csv_keeps_a_first_line_whose_only_word_is_a_class(tmp_path, lines, n):
+    (tmp_path / "a.csv").write_text(lines)
+    source = open_data(f"csv:{tmp_path}/a.csv")
+    assert (source.n, source.labels) == (n, ("cat", "dog"))
+
+
+@pytest.mark.parametrize(
     ("spec", "error", "match"),
     [
         ("nothing", UsageError, "data 'nothing': "),

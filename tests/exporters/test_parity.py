@@ -424,7 +424,7 @@ def test_report_prints_worst_and_departing_tensors(path, capsys):
 def test_parity_refuses_what_it_cannot_do(path):
     with pytest.raises(UsageError, match="precision 'int4'"):
         parity(path, precision="int4")
-    with pytest.raises(UsageError, match="expected at least 1 step"):
+    with pytest.raises(UsageError, match="steps 0: expected"):
         parity(path, steps=0)
     with pytest.raises(UsageError, match="both inputs and target, or neither"):
         parity(path, inputs={"x": np.zeros((8, 6))})

@@ -280,3 +280,36 @@ def test_settings_that_make_no_sense_are_refused(program: Program) -> None:
         Client(program, (X, Y), wire="fp8").train(begun(program), {}, {})
     with pytest.raises(et.UsageError, match="no test split"):
         Client(program, (X, Y)).evaluate(begun(program), {}, {})
+
+
+def test_words_as_labels_need_a_model_that_names_its_classes(
+    program: Program, tmp_path: Path
+) -> None:
+    words = np.array(["ant", "bee", "cat"])[Y]
+    with pytest.raises(et.DataError, match="words .ant, bee, cat.*numbers"):
+        Client(program, (X, words)).train(begun(program), {}, {})
+    with et.Trainer(program, (X, words)) as trainer:
+        trainer.fit(epochs=1)
+        trainer.export_onnx(tmp_path / "named.onnx")
+    named = compiled(tmp_path / "named.onnx")
+    assert Client(named, (X, words)).train(begun(named), {}, {})[1]["steps"] == 3
+
+
+def test_rounds_of_steps_go_on_in_batches_where_the_last_ended(program: Program) -> None:
+    used: list[int] = []
+
+    class Batches:
+        def __iter__(self):
+            for k in (0, 16, 32):
+                used.append(k)
+                yield X[k : k + 16], Y[k : k + 16]
+
+        def __len__(self) -> int:
+            return 3
+
+    board = Client(program, Batches(), steps=1)
+    ends = []
+    for number in (1, 2, 3, 4):
+        board.train(begun(program), {"server-round": number}, {})
+        ends.append(used[-1])
+    assert ends == [0, 16, 32, 0]

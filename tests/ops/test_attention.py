@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from edgetrain.api import forward
@@ -14,14 +14,17 @@ from edgetrain.importer.decode import decode
 _SHAPES = {"q": (2, 4, 3, 6), "k": (2, 2, 5, 6), "v": (2, 2, 5, 2)}
 
 
-def _proto(inputs: dict[str, np.ndarray], given: tuple[str, ...], outputs, opset, **attrs):
+def _proto(
+    inputs: dict[str, np.ndarray], given: tuple[str, ...], outputs, opset, constants=None, **attrs
+):
     infos = [
         helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for k, a in inputs.items()
     ]
+    arrays = [numpy_helper.from_array(a, k) for k, a in (constants or {}).items()]
     outs = [helper.make_tensor_value_info(k, TensorProto.FLOAT, None) for k in outputs if k]
     node = helper.make_node("Attention", given, outputs, "attend", **attrs)
-    graph = helper.make_graph([node], "model", infos, outs)
+    graph = helper.make_graph([node], "model", infos, outs, arrays)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
@@ -56,6 +59,16 @@ def test_attention_ignores_padded_keys(causal):
     inputs = _inputs() | {"count": np.array([5, 3], np.int64)}
     given = ("q", "k", "v", "", "", "", "count")
     _check(_proto(inputs, given, ("y",), 24, is_causal=causal), inputs)
+
+
+@pytest.mark.parametrize("opset", [23, 24])
+@pytest.mark.parametrize("masked", ["a row", "a key"])
+def test_a_constant_mask_hides_the_keys_after_its_end(masked, opset):
+    """Keys without a column in the mask are hidden, also in a row that hides all of its keys."""
+    inputs, mask = _inputs(), np.zeros((3, 4), np.float32)
+    mask[(1,) if masked == "a row" else (slice(None), 1)] = -np.inf
+    constants = {"mask": mask}
+    _check(_proto(inputs, ("q", "k", "v", "mask"), ("y",), opset, constants), inputs)
 
 
 def test_attention_names_heads_that_cannot_be_shared():

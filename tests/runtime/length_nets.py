@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import torch
 from onnx import numpy_helper, parser
+from torch.nn.functional import ctc_loss, one_hot
 
 import edgetrain as et
 from edgetrain.importer.decode import decode
@@ -45,6 +47,7 @@ _TWO = """net (float[batch, T, 4] x) => (float[batch, T, 3] logits, float[batch,
 NETS = {
     "masked": _MASKED,
     "alone": _ALONE,
+    "many": _ALONE.replace("3] logits", "16] logits"),
     "counted": _COUNTED,
     "placed": _PLACED,
     "two": _TWO,
@@ -54,7 +57,8 @@ NETS = {
 def proto(kind: str) -> onnx.ModelProto:
     made = parser.parse_model(_HEAD + NETS[kind])
     rng = np.random.default_rng(1)
-    for name, shape in (("w1", (FEATURES, WIDTH)), ("w2", (WIDTH, CLASSES))):
+    classes = 16 if kind == "many" else CLASSES
+    for name, shape in (("w1", (FEATURES, WIDTH)), ("w2", (WIDTH, classes))):
         weight = (rng.standard_normal(shape) / 2).astype(np.float32)
         made.graph.initializer.append(numpy_helper.from_array(weight, name))
     return made
@@ -69,9 +73,11 @@ def model(kind: str = "masked") -> Model:
 
 
 @functools.cache
-def compiled(kind: str = "masked", lengths: tuple[int, ...] = LENGTHS) -> Program:
+def compiled(
+    kind: str = "masked", loss: str | et.Loss | None = None, lengths: tuple[int, ...] = LENGTHS
+) -> Program:
     with hurried():
-        return et.compile(model(kind), lengths=lengths, verbose=False, **OPTIONS)
+        return et.compile(model(kind), lengths=lengths, loss=loss, verbose=False, **OPTIONS)
 
 
 def alone(length: int, kind: str = "masked", **options) -> Program:
@@ -87,6 +93,43 @@ def sequences(n: int = 60, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]
         x = rng.standard_normal((length, FEATURES)).astype(np.float32)
         found.append((x, x[:, :CLASSES].argmax(axis=1)))
     return found
+
+
+# Losses that are a mean over samples, whatever the length of each, and nets for them.
+LOSSES = {
+    "dice": ("alone", "dice"),
+    "ctc": ("alone", "ctc"),
+    "ctc of counted steps": ("many", et.Loss("ctc", input_lengths=True)),
+}
+
+
+def samples_of(loss: str, n: int = 22, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Samples for one of LOSSES; those of plain CTC have lengths of LENGTHS."""
+    if loss == "dice":
+        return sequences(n, seed)
+    result = []
+    for k, (x, _) in enumerate(sequences(n, seed)):
+        if loss == "ctc":
+            x = np.resize(x, (LENGTHS[k % 3], FEATURES))
+        counted = [] if loss == "ctc" else [len(x)]
+        result.append((x, np.array([*counted, 1, 2, *[-100] * (len(x) - 2)])))
+    return result
+
+
+def mean_loss(loss: str, samples: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """The mean of one of LOSSES, by torch in float64, each sample without padding."""
+    weights = model(LOSSES[loss][0]).initializers
+    w1, w2 = (torch.tensor(weights[name]).double() for name in ("w1", "w2"))
+    losses = []
+    for x, y in samples:
+        logits = torch.tanh(torch.tensor(x).double() @ w1) @ w2
+        if loss == "dice":
+            p, t = logits.softmax(1), one_hot(torch.tensor(y), CLASSES)
+            losses.append(1 - ((2 * (p * t).sum(0) + 1) / (p.sum(0) + t.sum(0) + 1)).mean())
+        else:
+            sizes = torch.tensor([len(x)]), torch.tensor([2])
+            losses.append(ctc_loss(logits.log_softmax(1)[:, None], torch.tensor([[1, 2]]), *sizes))
+    return torch.stack(losses).mean().item()
 
 
 def padded(samples: list[tuple[np.ndarray, np.ndarray]], width: int = 14) -> dict[str, np.ndarray]:

@@ -268,3 +268,43 @@ def test_data_command_finds_nan(edge, tmp_path, capsys) -> None:
     assert main(["data", _npz(tmp_path), str(edge)]) != 0
     said = "".join(capsys.readouterr())
     assert "sample 57: field 'x': value nan" in said
+
+
+BYTES = np.random.default_rng(1).integers(0, 256, (N, 3, 8), np.uint8)
+SCALED = (BYTES / 255).astype(np.float32)
+FORMS = {
+    "arrays": lambda x: (x, Y),
+    "samples": lambda x: [*zip(x, Y, strict=True)],
+    "batches": lambda x: iter([(x[k : k + 4], Y[k : k + 4]) for k in range(0, N, 4)]),
+    "single samples": lambda x: iter([*zip(x, Y, strict=True)]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_bytes_are_scaled_alike_in_every_form_of_data(trainer, form) -> None:
+    one, make = trainer(), FORMS[form]
+    assert one.evaluate(make(BYTES))["loss"] == pytest.approx(one.evaluate((SCALED, Y))["loss"])
+
+
+def test_a_step_and_a_prediction_scale_bytes_as_data_does(trainer) -> None:
+    one, other = trainer(), trainer()
+    np.testing.assert_allclose(one.predict(BYTES), one.predict(SCALED), rtol=1e-5, atol=1e-6)
+    assert one.step(BYTES[:4], Y[:4]).loss == pytest.approx(other.step(SCALED[:4], Y[:4]).loss)
+
+
+@pytest.mark.parametrize("make", [list, iter], ids=["list", "generator"])
+@pytest.mark.parametrize("parts", [(BYTES, SCALED), (SCALED, BYTES)], ids=["bytes", "floats"])
+def test_samples_of_which_only_some_are_bytes_are_refused(trainer, make, parts) -> None:
+    rows = [*parts[0][:3], *parts[1][:5]]
+    with pytest.raises(DataError, match="x is .*, others .* uint8"):
+        trainer().fit(make([*zip(rows, Y, strict=False)]), epochs=1)
+
+
+def test_data_that_is_refused_leaves_the_trainer_as_it_was(trainer) -> None:
+    one, bad = trainer(), X.copy()
+    bad[7, 1, 2] = np.nan
+    with pytest.raises(DataError):
+        one.fit((bad, np.array(["a", "b", "c"] * 20)), epochs=1)
+    assert (one.source, one.labels) == (None, None)
+    one.fit((X, Y), epochs=1)
+    assert one.steps == N // 4

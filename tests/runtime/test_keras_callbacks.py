@@ -323,3 +323,62 @@ def test_early_stopping_has_its_patience_again_in_another_fit(net):
     stopping = et.EarlyStopping("loss", patience=2, min_delta=1e9)
     with et.Trainer(net, (X, Y), callbacks=stopping, verbose=False) as trainer:
         assert [len(trainer.fit(epochs=9)["loss"]) for _ in range(3)] == [3, 2, 2]
+
+
+def parted(net: Program, out: Path, make: Any, stop_at: int, epochs: int = 3) -> None:
+    """A run that was interrupted after a step, and resumed with another callback of `make`."""
+    for cut in (stop_at, 0):
+        ends = et.Callback(on_step=lambda t, _, cut=cut: t.steps == cut and t.interrupt())
+        with et.Trainer(net, (X, Y), out, callbacks=[make(), ends], save_steps=1) as trainer:
+            trainer.resume()
+            if cut:
+                with pytest.raises(et.errors.Interrupted):
+                    trainer.fit(epochs=epochs)
+            else:
+                trainer.fit(epochs=epochs)
+
+
+def test_model_checkpoint_keeps_its_epoch_in_a_resumed_run(net, tmp_path: Path) -> None:
+    path = tmp_path / "{epoch}-{batch}.onnx"
+    parted(net, tmp_path / "run", lambda: callbacks.ModelCheckpoint(path, save_freq=1), 5, 2)
+    assert sorted(path.stem for path in tmp_path.glob("*.onnx")) == [
+        f"{epoch}-{batch}" for epoch in (1, 2) for batch in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("stop_at", [2, 4])
+def test_csv_logger_appends_to_older_rows_in_a_resumed_run(net, tmp_path: Path, stop_at) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("epoch,learning_rate,loss\n0,0.1,9\n1,0.1,9\n2,0.1,9\n")
+    parted(net, tmp_path / "run", lambda: callbacks.CSVLogger(file, append=True), stop_at)
+    rows = [*csv.DictReader(file.read_text().splitlines())]
+    assert [row["epoch"] for row in rows] == ["0", "1", "2"] * 2
+    assert [row["loss"] == "9" for row in rows] == [True] * 3 + [False] * 3
+
+
+def test_csv_logger_keeps_older_rows_if_the_first_epoch_failed(net, tmp_path: Path) -> None:
+    file, failing = tmp_path / "a.csv", [True]
+    file.write_text("epoch,learning_rate,loss\n0,0.1,9\n")
+
+    def fails(trainer: et.Trainer, event: Any) -> None:
+        if failing.pop():
+            raise ZeroDivisionError
+
+    given = [et.Callback(on_epoch_end=fails), callbacks.CSVLogger(file, append=True)]
+    with et.Trainer(net, (X, Y), callbacks=given) as trainer:
+        with pytest.raises(ZeroDivisionError):
+            trainer.fit(epochs=1)
+        failing.append(False)
+        trainer.fit(epochs=1)
+    rows = csv.DictReader(file.read_text().splitlines())
+    assert [row["epoch"] for row in rows] == ["0", "0"]
+
+
+def test_a_callback_whose_state_is_no_method_is_refused(net) -> None:
+    class Counts(et.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.state: Any = {"n": 0}
+
+    with pytest.raises(et.UsageError, match="callback Counts: .*'state' is a dict.*method"):
+        et.Trainer(net, (X, Y), callbacks=Counts())

@@ -17,13 +17,16 @@ from ..digests import digest
 from ..planner import hurried
 from .length_nets import (
     LENGTHS,
+    LOSSES,
     OPTIONS,
     alone,
     compiled,
     decoded,
+    mean_loss,
     model,
     padded,
     proto,
+    samples_of,
     sequences,
 )
 
@@ -106,6 +109,20 @@ def test_padding_counts_nowhere():
         assert found["loss"] == pytest.approx(np.concatenate(losses).mean(), rel=1e-5)
         assert found["accuracy"] == np.concatenate(right).mean()
         assert found["samples"] == len(SAMPLES)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_over_samples_counts_each_once_whatever_its_length(loss):
+    data = samples_of(loss)
+    batches = [
+        tuple(np.stack([one[field] for one in data if len(one[0]) == n]) for field in (0, 1))
+        for n in {len(x) for x, _ in data}
+    ]
+    with et.Trainer(compiled(*LOSSES[loss]), verbose=False) as trainer:
+        for given in (data, batches):
+            found = trainer.evaluate(given)
+            assert found["samples"] == len(data)
+            assert found["loss"] == pytest.approx(mean_loss(loss, data), rel=1e-5)
 
 
 def test_gradients_of_padded_samples_are_those_of_each_alone():
@@ -210,6 +227,19 @@ def test_targets_that_no_loss_ignores_are_refused_when_padded():
     exact = [(x, y) for x, y in values if len(x) in LENGTHS]
     assert len({len(x) for x, _ in exact}) == 3
     et.Trainer(program, exact, keep_last=True, verbose=False).fit(epochs=1)
+
+
+@pytest.mark.parametrize("labels", [None, 2])
+def test_ctc_refuses_padding_and_trains_without(labels):
+    data = [(x, y[:labels]) for x, y in samples_of("ctc")]
+    short = [(x[:-1], y[: labels or -1]) for x, y in data]
+    program = compiled("alone", et.Loss("ctc", label_length=labels))
+    with pytest.raises(DataError, match="ctc .*padding as time steps"):
+        et.Trainer(program, short, verbose=False)
+    with et.Trainer(program, data, keep_last=True, verbose=False) as trainer:
+        before = trainer.evaluate(data)["loss"]
+        trainer.fit(epochs=2)
+        assert trainer.evaluate(data)["loss"] < before
 
 
 @pytest.mark.parametrize(
@@ -322,3 +352,23 @@ def test_a_migrated_run_keeps_its_lengths(tmp_path):
     with et.Trainer(found, SAMPLES, run, verbose=False) as trainer:
         assert trainer.resume() and trainer.steps == 3
         trainer.fit(steps=5)
+
+
+def test_floats_after_a_first_sample_of_ints_are_kept():
+    exact = [(np.array(x, np.float32).round(2), y) for x, y in SAMPLES[:7]]
+    exact.insert(0, (np.eye(3, 4, dtype=np.float32), np.array([0, 1, 2])))
+    lists = [(x.tolist(), y.tolist()) for x, y in exact]
+    lists[0] = (np.eye(3, 4, dtype=int).tolist(), [0, 1, 2])
+    with et.Trainer(compiled(), verbose=False) as trainer:
+        assert trainer.evaluate(lists) == trainer.evaluate(exact)
+
+
+def test_targets_and_weights_after_a_first_sample_of_ints_are_kept():
+    with hurried():
+        loss = et.Loss("mse", sample_weights=True)
+        program = et.compile(model("counted"), lengths=(4, 7), loss=loss, verbose=False, **OPTIONS)
+    x = np.ones((4, 4), np.float32)
+    samples = [(x, [1, 2, 3], 1), (x, [0.5, 2.5, 1.5], 0.25)]
+    exact = [(x, np.array(y, np.float32), np.float32(w)) for x, y, w in samples]
+    with et.Trainer(program, verbose=False) as trainer:
+        assert trainer.evaluate(samples) == trainer.evaluate(exact)

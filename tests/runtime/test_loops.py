@@ -408,3 +408,37 @@ def test_save_seconds_writes_between_epochs(net, tmp_path: Path) -> None:
     with et.Trainer(net[2], (X, Y), tmp_path / "run", **settings) as trainer:
         trainer.fit(epochs=1)
     assert saved == [1, 2, 3, 3]
+
+
+class Sized:
+    """Single samples, as many as its length."""
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return iter(zip(X, Y, strict=True))
+
+    def __len__(self) -> int:
+        return len(X)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """The same for torch."""
+
+    __iter__, __len__ = Sized.__iter__, Sized.__len__
+
+
+@pytest.mark.parametrize(
+    "data",
+    [Sized(), Stream(), torch.utils.data.DataLoader(Samples(), batch_size=None)],
+    ids=["iterable", "IterableDataset", "loader of samples"],
+)
+def test_the_length_of_single_samples_counts_samples(net, data) -> None:
+    for keep_last, steps in ((False, 3), (True, 4)):
+        with et.Trainer(net[2], data, keep_last=keep_last, total_steps=2 * steps) as trainer:
+            assert trainer.steps_per_epoch == steps
+            assert trainer.fit(epochs=2)["step"] == [steps, 2 * steps]
+
+
+def test_perplexity_is_nan_if_no_target_counts(net) -> None:
+    with et.Trainer(net[2]) as trainer:
+        found = trainer.evaluate((X, np.full(len(X), -100)), metrics="perplexity")
+    assert math.isnan(found["loss"]) and math.isnan(found["perplexity"])

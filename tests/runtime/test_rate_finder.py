@@ -175,3 +175,22 @@ def test_find_lr_is_a_command(
     auto = ["--data", "npz:auto.npz", "--loss", "mse", "--target-input", "x"]
     assert main(["find-lr", str(files[False]), *auto]) == 4  # [6] is not a target of [3]
     assert "auto.npz" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "settings"),
+    [("--max-grad-norm", {"max_grad_norm": 1e-3}), ("--loss-scale", {"loss_scale": 3.0})],
+)
+def test_find_lr_clips_and_scales_a_program_as_asked(
+    files, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, settings: dict
+) -> None:
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+    (value,) = settings.values()
+
+    def losses(name: str, *options: object, **compiled_in) -> list[float]:
+        edge = compiled(files[False], **compiled_in).save(tmp_path / f"{name}.edge")
+        data = ("--data", f"npz:{tmp_path / 'data.npz'}", "--steps", 12, "--json")
+        assert main([str(part) for part in ("find-lr", edge, *data, *options)]) == 0
+        return json.loads(capsys.readouterr().out)["losses"]
+
+    assert losses("plain") != losses("asked", option, value) == losses("own", **settings)

@@ -97,6 +97,18 @@ def test_a_run_goes_on_with_other_clipping_and_loss_scale(forked: Compile, tmp_p
         assert_same_bits(other.session.state(), found)
 
 
+def test_a_run_may_be_resumed_with_the_loss_scale_of_its_program_again(
+    forked: Compile, tmp_path: Path
+) -> None:
+    program = forked(loss_scale=1024.0, effort="quick")
+    for steps, asked, expected in ((1, 64.0, 64.0), (2, None, 64.0), (3, 1024.0, 1024.0)):
+        with et.Trainer(
+            program, "digits", tmp_path, resume=steps > 1, loss_scale=asked, verbose=False
+        ) as trainer:
+            trainer.fit(steps=steps)
+            assert trainer.session.loss_scale == expected
+
+
 def test_clipping_is_refused_where_gradients_are_never_together(
     forked: Compile, tmp_path: Path
 ) -> None:

@@ -197,6 +197,22 @@ def test_a_newer_format_asks_for_an_upgrade(run: Path) -> None:
         et.migrate(run)
 
 
+@pytest.mark.parametrize("given", [".", "links/run"])
+def test_migrate_names_the_place_of_the_old_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch,
+    given: str,
+) -> None:  # fmt: skip
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "run").symlink_to(run)
+    monkeypatch.chdir(run if given == "." else tmp_path)
+    assert main(["migrate", given]) == 0
+    before = run.with_name(f"{run.name}.before-migrate")
+    old, new = (before, run) if given == "." else (before.relative_to(tmp_path), given)
+    said = capsys.readouterr().out
+    assert before.is_dir() and f"the old run is in {old}\n" in said
+    assert f"train --resume {new} " in said
+
+
 def test_migrate_takes_the_model_it_is_given(run: Path, capsys: pytest.CaptureFixture) -> None:
     model, out = run.parent / MODEL, run.parent / "new"
     assert main(["migrate", str(run), str(model), "--out", str(out), "--json"]) == 0

@@ -31,7 +31,7 @@ def data(arguments: Namespace) -> int:
     """Print splits, fields, ranges and classes; with a model, also whether they fit it."""
     source = open_data(arguments.spec, label=arguments.label, target=arguments.target_input)
     wanted = _wanted(arguments)
-    shapes = {} if wanted is None else _by_field(wanted.shapes, source)
+    shapes = {} if wanted is None else _by_field(wanted.shapes, source, wanted)
     source.adapt(shapes)
     result = _found(source)
     faults = [] if wanted is None else _faults(source, wanted, shapes)
@@ -124,13 +124,14 @@ def _of_program(program: Program) -> Expected:
     return Expected(shapes, limits, ignored, program.ignored, WEIGHT in staged, program.minibatch)
 
 
-def _by_field(wanted: Mapping[str, Item], source: Source) -> dict[str, Item]:
+def _by_field(items: Mapping[str, Item], source: Source, wanted: Expected) -> dict[str, Item]:
     """The same mapping by the source's field names; a single input may have any name."""
-    fields = [name for name in source.fields if name != "y"]
-    inputs = [name for name in wanted if name != "y"]
+    own = {"y", "w"} if wanted.weighed else {"y"}
+    fields = [name for name in source.fields if name not in own]
+    inputs = [name for name in items if name != "y"]
     if len(fields) == len(inputs) == 1:
-        return {fields[0] if name != "y" else "y": item for name, item in wanted.items()}
-    return dict(wanted)
+        return {fields[0] if name != "y" else "y": item for name, item in items.items()}
+    return dict(items)
 
 
 def _faults(source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
@@ -174,13 +175,14 @@ def _faults(source: Source, wanted: Expected, shapes: Mapping[str, tuple[int, ..
 
 def _value_faults(source: Source, wanted: Expected) -> list[str]:
     """The first invalid value of each split."""
-    limits, ignored = _by_field(wanted.limits, source), _by_field(wanted.ignored, source)
+    limits = _by_field(wanted.limits, source, wanted)
+    ignored = _by_field(wanted.ignored, source, wanted)
     faults = []
     for split in source.splits:
         part = source.for_split(split)
         try:
             part.check_limits(limits, wanted.ignore_index, ignored)
-            part.check_values(_by_field(wanted.shapes, source))
+            part.check_values(_by_field(wanted.shapes, source, wanted))
         except DataError as error:
             faults.append(str(error))
     return faults

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 from ...kernels import control
@@ -35,7 +36,10 @@ def migrate(arguments: Namespace) -> int:
 
 
 def _path(arguments: Namespace, found: Migrated) -> str:
-    """The directory as the user typed it."""
+    """The directory as the user typed it; if the command runs in it, and so now in the old run,
+    its absolute path."""
+    if found.before is not None and Path.cwd().is_relative_to(found.before):
+        return str(found.path)
     return str(arguments.run if arguments.out is None else arguments.out)
 
 
@@ -68,7 +72,10 @@ def _lines(shown: str, found: Migrated) -> list[str]:
             lines.append(f"{what}: {_some(names)}")
     lines.append(f"bits: {_bits(found)}")
     if found.before is not None:
-        lines.append(f"the old run is in {os.path.relpath(found.before)}")
+        inside = Path.cwd().is_relative_to(found.before)
+        lines.append(
+            f"the old run is in {found.before if inside else os.path.relpath(found.before)}"
+        )
     return [
         *lines,
         f"Continue with: edgetrain train --resume {shlex.quote(shown)} --data .. --epochs ..",

@@ -18,7 +18,6 @@ from ...runtime.run.folder import PROGRAM_FILE, RunFolder, run_directory
 from ...runtime.run.state import Run, load_state, of_run, open_run
 from ...runtime.session import Session
 from ...runtime.training.evaluation import evaluate_source
-from ...runtime.training.loss_weights import LossWeights
 from ...runtime.training.settings import Settings, check_length
 from ...runtime.training.signals import raising
 from ...runtime.training.trainer import Trainer
@@ -250,6 +249,8 @@ def evaluate(arguments: Namespace) -> int:
         if state is not None:
             load_state(session, state, arguments.model)
         if weights is not None:
+            from ...runtime.training.loss_weights import LossWeights
+
             LossWeights(session, lambda changed: None).restore(weights)
         source = open_evaluation(
             arguments.data,

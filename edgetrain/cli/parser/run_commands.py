@@ -99,7 +99,7 @@ def trained(command) -> None:
     add_metrics(evaluate)
     add_best(evaluate)
     said = "worker threads (default: the Program's)"
-    evaluate.add_argument("--threads", type=int, metavar="N", default=None, help=said)
+    evaluate.add_argument("--threads", type=whole_from(1), metavar="N", default=None, help=said)
     export = command("export", "train", "Write the trained model as ONNX.")
     export.add_argument("run", metavar="DIR", help="run directory")
     said = "ONNX file to write"

@@ -251,36 +251,38 @@ def drive_length_fill():
     return run
 
 
+@inline
+def _sum_up(to, loss, targets, correct, weight, samples):
+    """Add the counts of a loss; samples: count each as one target, or 0."""
+    scale = 1.0
+    if samples != 0 and targets != 0:
+        scale, targets = to_real(samples) / to_real(targets), samples
+    st_f64(to, 0, ld_f64(to, 0) + loss * scale)
+    st_i64(to, 1, ld_i64(to, 1) + targets)
+    st_i64(to, 2, ld_i64(to, 2) + correct)
+    st_f64(to, 3, ld_f64(to, 3) + weight * scale)
+
+
 @kernel(
     "drive_length_measure",
     "memory=host table=host count=host losses=host each=host loss=host accuracy=host out:w:i64[1]",
+    revision="2",
 )
 def drive_length_measure():
     """Like `drive_measure`, over the samples of all lengths; `losses`: their number, 0 if one;
     `each`: bit i is set if loss i is a mean over samples, whatever their number of targets."""
 
     @inline
-    def sum_up(to, loss, targets, correct, weight, samples):
-        """Add the counts of a loss; samples: count each as one target, or 0."""
-        scale = 1.0
-        if samples != 0 and targets != 0:
-            scale, targets = to_real(samples) / to_real(targets), samples
-        st_f64(to, 0, ld_f64(to, 0) + loss * scale)
-        st_i64(to, 1, ld_i64(to, 1) + targets)
-        st_i64(to, 2, ld_i64(to, 2) + correct)
-        st_f64(to, 3, ld_f64(to, 3) + weight * scale)
-
-    @inline
     def added(ctl, sums, losses, each, samples):
         """Add the counts of one length to the sums."""
         alone = samples if losses == 0 and each != 0 else 0
-        sum_up(
+        _sum_up(
             sums, ld_f64(ctl, LOSS_SUM), ld_i64(ctl, TARGETS), ld_i64(ctl, CORRECT),
             ld_f64(ctl, WEIGHT), alone,
         )  # fmt: skip
         for i in range(losses):
             own, to = ctl + 8 * (TERMS + TERM_WORDS * i), sums + 8 * TERM_WORDS * (i + 1)
-            sum_up(
+            _sum_up(
                 to, ld_f64(own, 0), ld_i64(own, 1), ld_i64(own, 2), ld_f64(own, 3),
                 samples if (each >> i) & 1 != 0 else 0,
             )  # fmt: skip

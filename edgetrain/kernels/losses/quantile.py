@@ -4,7 +4,7 @@ import numpy as np
 
 from ..language.inlining import inline
 from ..language.mathf import ONE, ZERO
-from ..language.prim import FP32, div, ld_i64, to_float
+from ..language.prim import FP32, div, ld_i64, to_float, to_real
 from ..registry import kernel
 from .elementwise import all_alike, weight_of_sample
 from .sums import CHUNKS, COUNT, gradient_scale, put_weighted
@@ -46,7 +46,7 @@ def _register(name: str, said: str, operand: str, weight_of) -> None:
                                     ld(args.x, i * args.m + j), ld32(args.t, i), ld32(args.q, j)
                                 )
                             )
-                        total += np.float64(weight) * (own / np.float64(args.m))
+                        total += np.float64(weight) * (own / to_real(args.m))
                         counted += 1.0
                         weights += np.float64(weight)
                 put_weighted(args.partials, chunk, total, counted, 0.0, weights)

@@ -1,7 +1,7 @@
 """Converts a bundle's stored state to a checkpoint, and prepares a run's state for a bundle."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,17 @@ def stored_checkpoint(
     return Loaded(result.tensors, meta, Path(path), None if result.exact else said)
 
 
-def write_run(path: Path, session: Session, schedule: Schedule, bundled: Program) -> str:
+def write_run(
+    path: Path,
+    session: Session,
+    schedule: Schedule,
+    bundled: Program,
+    emit: Callable[[dict[str, Any]], None],
+) -> None:
     """Write a session's state for a bundle of `bundled`.
 
-    Returns:
-      A message about what the bundle starts anew; "" if nothing.
+    Args:
+      emit: receives a warning if the optimizer's state starts again.
     Raises:
       CheckpointError, RunError: as in `write_stored`.
       UsageError: bundles don't support the schedule, or don't store a weight that differs.
@@ -74,7 +80,7 @@ def write_run(path: Path, session: Session, schedule: Schedule, bundled: Program
     keep_schedule(block, schedule)
     if bundled.digest() == program.digest():
         write_stored(path, bundled, state, block)
-        return ""
+        return
     shapes = {slot.name: slot.shape for slot in program.lasting}
     mapped = {slot.name: program.init[slot.name] for slot in program.mapped}
     values = {name: (array, shapes[name]) for name, array in (mapped | state).items()}
@@ -85,9 +91,8 @@ def write_run(path: Path, session: Session, schedule: Schedule, bundled: Program
     scale = loss_scale_of(bundled.recipe["precision"], bundled.recipe.get("loss_scale"))
     block.view(np.float64)[control.LOSS_SCALE] = scale.start
     block[control.GOOD_STEPS] = 0
-    if write_stored(path, bundled, state, block):
-        return ""
-    return f"{path}: {_ANEW}."
+    if not write_stored(path, bundled, state, block):
+        emit({"event": "warning", "message": f"{path}: {_ANEW}."})
 
 
 _ANEW = "optimizer state starts again, because the Program stores it in another form"

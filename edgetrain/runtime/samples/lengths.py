@@ -293,7 +293,8 @@ class Lengths:
             if not loss.ignores_padding and loss.each_sample:
                 raise DataError(
                     f"{source.name}: samples are shorter than their length, and loss {loss.name} "
-                    "would count the padding as time steps. Compile for the lengths that occur."
+                    "would count the padding as time steps. Compile for the lengths that occur, or "
+                    "with input_lengths."
                 )
             if not self.axes.get(staged) or program.ignored_of(staged) is not None:
                 continue

@@ -28,7 +28,7 @@ class LengthPasses:
       note: number of samples per length, and how many are dropped.
     """
 
-    dropped, again = "", True
+    dropped, again, placed = "", True, True
 
     def __init__(
         self,

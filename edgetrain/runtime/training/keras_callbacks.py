@@ -1,10 +1,11 @@
 """Keras's callbacks, with its names and arguments."""
 
+import contextlib
 import csv
 import inspect
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -214,30 +215,44 @@ class CSVLogger(Callback):
         self._kept = 0  # rows that were there before the run
         self._resumed = False
 
+    def on_train_begin(self, logs: Mapping[str, Any]) -> None:
+        if self.append and not self._resumed and not self._columns:
+            with self._accessing():
+                self._kept = len(self._read()[1])
+
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any]) -> None:
         row = {"epoch": epoch, **logs}
-        try:
+        with self._accessing():
             if not self._columns:
                 self._begin(row)
             with open(self.filename, "a", newline="") as file:
                 self._writer(file).writerow(row)
+
+    @contextlib.contextmanager
+    def _accessing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise RunError(f"CSVLogger: {self.filename}: {error.strerror}.") from error
+
+    def _read(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """The columns and rows of the file; none if it is missing."""
+        if not self.filename.exists():
+            return [], []
+        text = read_regular(self.filename).decode(errors="replace")
+        rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=self.separator)
+        found = [dict(one) for one in rows]
+        return [*(rows.fieldnames or ())], found
 
     def _begin(self, row: Mapping[str, Any]) -> None:
         """Write the header, and the rows to keep; in a resumed run, those of earlier epochs."""
         kept: list[dict[str, Any]] = []
         self._columns = ["epoch", *sorted(row.keys() - {"epoch"})]
-        if (self.append or self._resumed) and self.filename.exists():
-            text = read_regular(self.filename).decode(errors="replace")
-            rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=self.separator)
-            kept = [dict(one) for one in rows]
-            self._columns = [*(rows.fieldnames or self._columns)]
-            if self._resumed:
-                own = [one for one in kept[self._kept :] if _before(one, row["epoch"])]
-                kept = kept[: self._kept] + own
-            else:
-                self._kept = len(kept)
+        if self.append or self._resumed:
+            columns, rows = self._read()
+            self._columns = columns or self._columns
+            own = [one for one in rows[self._kept :] if _before(one, row["epoch"])]
+            kept = rows[: self._kept] + own
         lines = io.StringIO(newline="")
         writer = self._writer(lines)
         writer.writeheader()
@@ -254,7 +269,7 @@ class CSVLogger(Callback):
         return {"columns": self._columns, "kept": self._kept}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        self._columns, self._resumed = [], True
+        self._columns, self._resumed = [], self.append or bool(state["columns"])
         self._kept = int(state.get("kept", 0))
 
 

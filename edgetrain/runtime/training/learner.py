@@ -593,9 +593,7 @@ class Learner(Uncopied):
         check_changes(self._meta(), self.session.max_grad_norm, self.loss_weights, bundled)
         with self.session.turn:
             self._checkpoints.check_finite()
-            message = write_run(path, self.session, self.schedule, bundled)
-        if message:
-            self._emit({"event": "warning", "message": message})
+            write_run(path, self.session, self.schedule, bundled, self._emit)
 
     def close(self) -> None:
         """Stop the workers."""

@@ -1,7 +1,6 @@
 """Opens a Trainer's training and evaluation data."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...data.order.validation import Division
@@ -9,7 +8,7 @@ from ...data.registry import numbered_as
 from ...data.source import Source
 from ...program.metadata import labels_of
 from ..session import Session
-from .epochs import BatchPasses, Passes, passes_of
+from .epochs import Passes, passes_of
 from .evaluation import check_source
 
 if TYPE_CHECKING:
@@ -17,35 +16,17 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 
-@dataclass(frozen=True)
-class Opened:
-    """Data that fits the model.
-
-    Attributes:
-      given: the training data as the caller passed it.
-      data: training and held-out samples.
-      source: training samples; None for batches or without data.
-      labels: class names, if known.
-      passes: passes over the training data; None without data.
-      tested: evaluation data in batches.
-    """
-
-    given: Any
-    data: Division
-    source: Source | None
-    labels: tuple[str, ...] | None
-    passes: "Passes | None"
-    tested: "Batches | None"
-
-
 def opened_data(
     session: Session, given: Any, settings: "Settings", discarded: Callable[[], bool]
-) -> Opened:
+) -> "tuple[Division, tuple[str, ...] | None, Passes | None, Batches | None]":
     """Open the data of a Trainer and check that it fits the model.
 
     Args:
       given: as `Trainer`'s `data`.
       discarded: tells whether to discard the minibatch.
+    Returns:
+      Training and held-out samples, class names if known, passes over the training data if there is
+      any, and evaluation data in batches.
     Raises:
       DataError, UsageError: as for `Trainer`.
     """
@@ -66,13 +47,15 @@ def opened_data(
         data.chosen = numbered_as(data.chosen, labels)
     passes: Any = None
     if batches is not None:
+        from .batches import BatchPasses  # devices mostly train on sources
+
         passes = BatchPasses(session, batches, settings.keep_last, discarded)
     elif source is not None:
         passes = passes_of(session, source, settings.keep_last, discarded)
         check_source(session, source, "micro")
     if data.chosen is not None:
         check_source(session, data.chosen, "eval")
-    return Opened(given, data, source, labels, passes, tested)
+    return data, labels, passes, tested
 
 
 def opened(session: Session, data: Any) -> "Source | Batches | None":

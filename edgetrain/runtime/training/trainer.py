@@ -22,7 +22,7 @@ from ..run.folder import MAX_BAD_STEPS, RunFolder
 from ..run.position import Position
 from ..run.rollback import Changeable, passed_over
 from ..session import StepResult
-from .epochs import BatchPasses, EndOfPass, Passes
+from .epochs import EndOfPass, Passes
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .learner import Learner
 from .opening import opened, opened_data
@@ -91,13 +91,14 @@ class Trainer(Learner):
     def _open(self, data: Any) -> None:
         """Open training and evaluation data, and check that they fit the model. Nothing changes if
         they don't."""
-        result = opened_data(self.session, data, self._settings, lambda: self._stop.count > 1)
-        for source in (result.source, result.data.chosen):
+        own, labels, passes, tested = opened_data(
+            self.session, data, self._settings, lambda: self._stop.count > 1
+        )
+        for source in (own.train, own.chosen):
             if source is not None and self.out is not None:
                 source.keep_in(self.out)
-        self._data, self.data = result.given, result.data
-        self.source, self.labels = result.source, result.labels
-        self._passes, self._tested = result.passes, result.tested
+        self._data, self.data, self.source = data, own, own.train
+        self.labels, self._passes, self._tested = labels, passes, tested
 
     def __repr__(self) -> str:
         where = f", out {str(self.out)!r}" if self.out else ""
@@ -297,7 +298,7 @@ class Trainer(Learner):
 
     def _one_epoch(self, passes: Passes, epochs: float | None) -> Event:
         start, first, position = time.perf_counter(), self.steps, self._position
-        if not isinstance(passes, BatchPasses):
+        if passes.placed and passes.length:
             position.epoch, position.done = divmod(self.steps, passes.length)
         passes.begin(position.epoch, position.done)
         with self._undone_without_a_step():
