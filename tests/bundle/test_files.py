@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 import subprocess
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 
 import edgetrain as et
 from edgetrain.api import bundle
+from edgetrain.bundle import texts
 from edgetrain.bundle.archive import archive
-from edgetrain.bundle.writing import of_length
+from edgetrain.bundle.writing import image_for, of_length
 from edgetrain.cli import main
 from edgetrain.errors import UsageError
+from edgetrain.kernels.targets import TARGETS
 from edgetrain.runtime.samples.check import state_digest
-from edgetrain.runtime.samples.file import HEAD_NBYTES
+from edgetrain.runtime.samples.file import HEAD_NBYTES, MAGIC
 from tests.bundle.loaded import Loaded
 from tests.runtime import length_nets
 
@@ -97,12 +100,18 @@ def test_the_header_is_c_and_cpp_without_a_warning(made):
         said(compiler, f"-std={standard}", *STRICT, "-x", kind, folder / "two.h")
 
 
-@needs("gcc", "make")
-def test_main_trains_from_a_file_and_goes_on_from_its_state(made, program, tmp_path):
-    folder, manifest = made
-    for path in folder.iterdir():
+@pytest.fixture
+def built(made, tmp_path):
+    """Copy the bundle and build its program; return the folder."""
+    for path in made[0].iterdir():
         shutil.copy(path, tmp_path)
     said("make", "CC=gcc -Werror", cwd=tmp_path)
+    return tmp_path
+
+
+@needs("gcc", "make")
+def test_main_trains_from_a_file_and_goes_on_from_its_state(made, program, built, tmp_path):
+    folder, manifest = made
     assert said("./two", "check", cwd=tmp_path).strip() == manifest["check"]["digest"]
     whole = said("./two", "two.samples", 9, cwd=tmp_path).splitlines()
     said("./two", "two.samples", 4, "state", cwd=tmp_path)
@@ -113,6 +122,41 @@ def test_main_trains_from_a_file_and_goes_on_from_its_state(made, program, tmp_p
     found = trainer.evaluate(f"npz:{folder / 'data.npz'}")
     assert whole[-2] == f"eval loss {found['loss']:.6f} accuracy {found['accuracy']:.4f}"
     trainer.close()
+
+
+def _samples(kind, width):
+    """A file of 16 samples of `width` bytes, all 0."""
+    return struct.pack("<4I2f2I", MAGIC, 16, 0, kind, 1.0, 0.0, width, 0) + bytes(16 * width)
+
+
+WIDTHS = [(0, 28, 0), (0, 24, 1), (4, 10, 0), (4, 9, 1)]  # type, bytes of a sample, exit status
+
+
+@needs("gcc", "make")
+def test_main_refuses_a_file_with_samples_of_another_width(built):
+    for kind, width, expected in WIDTHS:
+        (built / "own.samples").write_bytes(_samples(kind, width))
+        done = subprocess.run(["./two", "own.samples", "1"], capture_output=True, cwd=built)
+        assert done.returncode == expected, (kind, width, done.stderr)
+
+
+BOARD = """#include "two.h"
+const two_store *const board_store = NULL;
+void board_print(const char *text) { (void)text; }
+const unsigned char two_samples[] = {DATA};
+"""
+
+
+@needs("gcc")
+def test_main_of_a_board_refuses_samples_of_another_width(made, program, tmp_path):
+    folder, image = made[0], image_for(program, 64)
+    (tmp_path / "main.c").write_text(texts.main("two", image, TARGETS["cortex-m7"], True))
+    for kind, width, expected in WIDTHS:
+        data = ", ".join(map(str, _samples(kind, width)))
+        (tmp_path / "board.c").write_text(BOARD.replace("DATA", data))
+        files = "main.c", "board.c", folder / "libtwo.a", "-o", "run"
+        said("gcc", "-DSTEPS=1", f"-I{folder}", *files, "-lm", cwd=tmp_path)
+        assert subprocess.run([tmp_path / "run"]).returncode == expected, (kind, width)
 
 
 @needs("gcc", "make")

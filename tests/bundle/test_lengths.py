@@ -130,9 +130,15 @@ def test_steps_have_the_bits_of_python(name):
         assert net.digest() & 0xFFFFFFFF == lengths_digest(program, steps)
 
 
-def test_changed_weights_of_losses_are_kept_at_every_length():
+@pytest.fixture(scope="module")
+def several() -> Loaded:
+    """A net with two losses."""
     program = case("losses")
-    net = made_up(Loaded(program, sets_of(program)).net())
+    return Loaded(program, sets_of(program))
+
+
+def test_changed_weights_of_losses_are_kept_at_every_length(several):
+    net = made_up(several.net())
     number = [slot.name for slot in net.library.image.values].index("loss.weights")
     changed = np.array([0, 3], np.float32)
     assert net.set(number, changed.ctypes.data) == 0
@@ -246,6 +252,27 @@ def test_what_cannot_be_is_refused(loaded):
     assert net.eval(ctypes.addressof(found), ctypes.addressof(found)) == device.REFUSED
     assert fed(net, lambda *_: 5, [8, 0, 0]) == 0
     assert net.step() == 5 and net.report().step == 0
+
+
+def test_losses_are_those_of_the_evaluation_over_all_lengths(several):
+    net, counts = several.net(), [8, 0, 0]
+    assert fed(net, made_up_fill(several.image.programs[0]), counts, counts) == 0
+    losses, rights, whole = np.zeros(2), np.zeros(2), np.zeros(2)
+    where = losses.ctypes.data, rights.ctypes.data
+    assert net.losses(*where) == device.REFUSED
+    assert net.eval(whole.ctypes.data, whole[1:].ctypes.data) == 0
+    for length in LENGTHS:  # another length has the same counts
+        assert net.length(length) == 0 == net.losses(*where)
+        assert losses @ [1, 0.25] == pytest.approx(whole[0], rel=1e-12)
+    assert net.steps(1).losses(*where) == device.REFUSED
+
+
+def test_a_shift_is_refused_since_padding_is_zero(loaded):
+    factor, shift = np.full(1, 0.1, np.float32), np.zeros(1, np.float32)
+    net, given = loaded.net(), (0, 4, factor.ctypes.data, shift.ctypes.data, 1, 1)
+    assert net.input(*given) == 0
+    shift[0] = -0.5
+    assert net.input(*given) == device.REFUSED
 
 
 def test_files_say_what_the_lengths_take(tmp_path, capsys):

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 import edgetrain as et
 from edgetrain.formats import INT8, decoded
@@ -21,6 +22,7 @@ from edgetrain.runtime.samples.check import digest_of, made_up_filler, state_dig
 from edgetrain.runtime.session import Session
 from tests.bundle.flash import Flash
 from tests.bundle.loaded import Loaded, Rates, made_up_fill
+from tests.compiler.nets import Net
 from tests.fuzz import nets
 from tests.optim.cases import SCHEDULE_CASES
 
@@ -451,14 +453,21 @@ def test_model_memory_in_blocks_has_the_bits_of_the_drive_and_is_got_and_set(two
     np.testing.assert_array_equal(net.value(number), expected)
 
 
-def test_several_losses_have_targets_by_index_and_the_bits_of_python(tmp_path):
-    from edgetrain.api import bundle
+@pytest.fixture(scope="module")
+def heads():
+    """A net with two losses."""
     from tests.losses.test_several import LOSSES, two_heads
 
-    program = et.compile(
+    made = et.compile(
         two_heads().model("class", "box"), losses=LOSSES, minibatch=8, microbatch=4, threads=1
     )
-    loaded = Loaded(program)
+    return Loaded(made)
+
+
+def test_several_losses_have_targets_by_index_and_the_bits_of_python(heads, tmp_path):
+    from edgetrain.api import bundle
+
+    loaded, program = heads, heads.program
     net = loaded.net().made_up(held=12).steps(STEPS)
     assert net.digest() & 0xFFFFFFFF == state_digest(program, STEPS)
     # each loss as Python evaluates it with the same weights
@@ -500,3 +509,56 @@ def test_several_losses_have_targets_by_index_and_the_bits_of_python(tmp_path):
     assert "#define TWO_TARGET1 3 /* float values of output box, at x[1] */" in header
     assert "#define TWO_PARAM_LOSS_WEIGHTS" in header
     assert "two_losses(" in header
+
+
+def _predicted(net, flash):
+    x = np.zeros((4, 8), np.float32)  # more than a sample's values
+    assert net.predict(x.ctypes.data, 1, np.zeros(8, np.float32).ctypes.data) == 0
+
+
+def _stepped(net, flash):
+    net.steps(1)
+
+
+def _loaded(net, flash):
+    assert net.save(flash.address) == 0 and net.load(flash.address) == 0
+
+
+@pytest.mark.parametrize("work", [_predicted, _stepped, _loaded])
+def test_losses_are_refused_unless_an_evaluation_came_last(heads, work):
+    net, found = heads.net().made_up(held=12), np.zeros((2, 2))
+    flash = Flash(slot_nbytes(heads.program))
+
+    def losses():
+        return net.losses(found[0].ctypes.data, found[1].ctypes.data)
+
+    assert losses() == device.REFUSED
+    loss, accuracy = np.zeros(1), np.zeros(1)
+    assert net.eval(loss.ctypes.data, accuracy.ctypes.data) == 0
+    assert losses() == 0
+    assert found[0] @ [1, 0.5] == pytest.approx(loss[0], rel=1e-12)
+    work(net, flash)
+    assert losses() == device.REFUSED
+
+
+def test_a_factor_for_integers_is_refused():
+    made = Net(2, dtype=TensorProto.INT64)
+    tokens = made.add("Gather", [made.weight("table", 5, 4), "x"], "tokens")
+    model = made.model(made.add("ReduceMean", [tokens], "out", axes=[1], keepdims=0))
+    net = Loaded(et.compile(model, minibatch=2, threads=1)).net()
+    factor, shift = np.ones(1, np.float32), np.zeros(1, np.float32)
+    given = factor.ctypes.data, shift.ctypes.data, 1, 1
+    assert {net.input(0, kind, *given) for kind in (I32, I64, U8)} == {device.REFUSED}
+    assert net.input(0, U8, None, None, 1, 1) == 0
+
+
+def test_schedules_of_more_steps_than_31_bits_hold_are_refused(library):
+    net, most = library.net().made_up(), 2**31 - 1
+    for words, expected in (
+        ({"total_steps": most}, 0), ({"total_steps": most + 1}, device.REFUSED),
+        ({"total_steps": most, "warmup_steps": most + 1}, device.REFUSED),
+    ):  # fmt: skip
+        rates = Rates(kind=0, lr=0.1, **words)
+        assert net.schedule(ctypes.addressof(rates)) == expected
+        given = words["total_steps"], words.get("warmup_steps", 0)
+        assert net.settings(0.1, 0, *given, 0, 0.0) == expected

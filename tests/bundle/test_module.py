@@ -41,6 +41,20 @@ def folder(module_folder):
     return module_folder
 
 
+@pytest.fixture(scope="module")
+def plain(two_layers, tmp_path_factory):
+    """The module of the small net in fp32, whose byte samples have 6 bytes."""
+    if missing():
+        pytest.skip(missing())
+    out = tmp_path_factory.mktemp("plain")
+    optimizer = et.SGD(lr=0.1)
+    program = et.compile(
+        two_layers, optimizer=optimizer, minibatch=8, microbatch=4, target="wasm32"
+    )
+    bundle(program, out, name="plain")
+    return out
+
+
 def test_an_object_says_what_it_lacks_and_holds():
     text = (
         'declare i32 @lent(i32) "wasm-import-module"="env" "wasm-import-name"="lent"\n'
@@ -215,6 +229,115 @@ def test_faults_are_said(folder):
     assert "no data" in no_data and own == "mine" and "not finite" in nan and good == ""
     assert "three.w" in name and "1 values; expected 3" in size and "7 values" in values
     assert "sideways" in schedule
+
+
+BYTES = """
+const y = Int32Array.from({ length: 8 }, (_, k) => k % 3), scale = { factor: .01, shift: -1 };
+const bytes = KIND.from({ length: 8 * 6 }, (_, k) => (37 * k) % 256);
+const floats = Float32Array.from(bytes, (v) => Math.fround(Math.fround(v * Math.fround(.01)) - 1));
+const file = (type, x) => {
+  const size = 6 * x.BYTES_PER_ELEMENT, width = size + 4, all = new Uint8Array(32 + 16 * width);
+  const view = new DataView(all.buffer);
+  [0x4d534445, 8, 8, type, 0, 0, width].forEach((v, k) => view.setUint32(4 * k, v, true));
+  [.01, -1].forEach((v, k) => view.setFloat32(16 + 4 * k, v, true));
+  for (let k = 0; k < 16; k++) {
+    all.set(new Uint8Array(x.buffer, k % 8 * size, size), 32 + k * width);
+    view.setInt32(32 + k * width + size, y[k % 8], true);
+  }
+  return net.samplesOf(all.buffer);
+};
+const arrays = (x) => ({ x, y, heldX: x, heldY: y }), ways = WAYS, found = [];
+for (const data of ways) {
+  const run = await net.init({ data });
+  for (let k = 0; k < 3; k++) run.step();
+  found.push([run.digest(), run.evaluate(), [...run.predict(floats)]]);
+  if (data.factor) found.push([run.digest(), run.evaluate(), [...run.predict(bytes)]]);
+}
+print(found);
+"""
+
+
+@pytest.mark.parametrize("kind", ["Uint8Array", "Uint8ClampedArray"])
+def test_samples_of_six_bytes_have_the_results_of_floats(plain, kind):
+    script = BYTES.replace("KIND", kind)
+    ways = "[{ ...arrays(bytes), ...scale }, arrays(floats)]"
+    first, *others = said(plain, "plain", script.replace("WAYS", ways))
+    assert others == [first] * 2
+
+
+def test_a_file_of_bytes_or_floats_has_the_results_of_arrays(plain):
+    script = BYTES.replace("KIND", "Uint8Array")
+    ways = "[arrays(floats), file(0, floats), file(4, bytes)]"
+    first, *others = said(plain, "plain", script.replace("WAYS", ways))
+    assert others == [first] * 3
+
+
+OTHERS = """
+print([[0, 28], [0, 24], [4, 10], [4, 9]].map(([type, width]) => {
+  const view = new DataView(new ArrayBuffer(32 + 8 * width));
+  [0x4d534445, 8, 0, type, 0, 0, width].forEach((v, k) => view.setUint32(4 * k, v, true));
+  try { return net.samplesOf(view.buffer).train ?? 8; } catch (error) { return error.message; }
+}));
+"""
+
+
+def test_a_file_with_samples_of_another_network_is_refused(plain):
+    floats, short_floats, small, short_small = said(plain, "plain", OTHERS)
+    assert floats == small == 8
+    assert "another network" in short_floats and "another network" in short_small
+
+
+CALLS = """
+const x = new Float32Array(48).fill(.5), y = new Int32Array(8), sample = () => {};
+const bytes = new Uint8Array(48), run = await net.init({ data: { x, y } });
+try { CALL; print(""); } catch (error) { print(error.message); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("run.data({ x, y, heldX: bytes, heldY: y })", "same type"),
+        ("run.data({ x: bytes, y, heldX: x, heldY: y })", "same type"),
+        ("run.data({ x, y, heldX: x })", "typed arrays"),
+        ("run.data({ x, y, factor: 1 / 255 })", "for bytes"),
+        ("run.data({ train: 8, sample, shift: -.5 })", "for bytes"),
+        ("run.data({ x: [...x], y: [...y] })", "typed arrays"),
+        ("run.data({ sample })", "train: undefined"),
+        ("run.data({ train: 8, sample: async () => {} }); run.step()", "asynchronous"),
+        ("run.skip()", "fused updates"),
+    ],
+)
+def test_calls_that_cannot_be_name_the_reason(plain, call, words):
+    assert words in said(plain, "plain", CALLS.replace("CALL", call))
+
+
+RATES = """
+try {
+  const run = await net.init({ data: net.madeUp(), schedule: GIVEN });
+  print(Array.from({ length: 4 }, () => run.step().lr));
+} catch (error) { print(error.message); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"kind": "cosine"}, "totalSteps"),
+        ({"kind": "polynomial", "size": 1}, "totalSteps"),
+        ({"kind": "one_cycle", "rise": 0.3, "first": 0.04, "last": 1e-4}, "totalSteps"),
+        ({"kind": "cosine", "total_steps": 4}, "unknown total_steps"),
+        ({"kind": "cosine", "totalSteps": 2**31}, "totalSteps"),
+    ],
+)
+def test_schedules_without_a_good_total_are_refused(plain, given, words):
+    assert words in said(plain, "plain", RATES.replace("GIVEN", json.dumps(given)))
+
+
+@pytest.mark.parametrize("more", [{}, {"size": 1}])
+def test_a_multistep_schedule_takes_all_its_drops(plain, more):
+    given = json.dumps({"kind": "multistep", "lr": 0.5, "drops": [1, 3], "gamma": 0.5, **more})
+    assert said(plain, "plain", RATES.replace("GIVEN", given)) == [0.5, 0.25, 0.25, 0.125]
 
 
 @pytest.mark.skipif(not shutil.which("npm"), reason="npm not installed")

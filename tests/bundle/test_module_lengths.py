@@ -218,6 +218,46 @@ def test_faults_are_said(folder):
     assert "13" in longer and "T=4, 7, 12" in file
 
 
+BYTES = """
+const scale = { factor: .01, shift: -1 }, y = new Int32Array(12);
+const scaled = (v) => Math.fround(Math.fround(v * Math.fround(.01)) - 1);
+const floats = (x) => Float32Array.from(x, scaled);
+const x = [12, 5, 3].map((n) => KIND.from({ length: 4 * n }, (_, k) => (37 * k) % 256));
+const run = await net.init({ data: { x: [x[0]], y: [y], ...scale } });
+const lists = (some) => run.predict(some).map((v) => [...v]);
+print([lists(x), lists(x.map(floats)), [...run.predict(x[1])], [...run.predict(floats(x[1]))]]);
+"""
+
+
+@pytest.mark.parametrize("kind", ["Uint8Array", "Uint8ClampedArray"])
+def test_bytes_are_scaled_for_predictions_as_for_training(folder, kind):
+    of_bytes, of_floats, one_of_bytes, one_of_floats = said(
+        folder, "net", BYTES.replace("KIND", kind)
+    )
+    assert of_bytes == of_floats and one_of_bytes == one_of_floats == of_bytes[1]
+
+
+REFUSED = """
+const run = await net.init(), sample = () => {};
+const x = [new Float32Array(16)], y = [new Int32Array(4)];
+const tried = (work) => { try { work(); return ""; } catch (error) { return error.message; } };
+print([
+  tried(() => { run.data({ train: [8], sample: async () => {} }); run.step(); }),
+  tried(() => { run.data({ lengths: Array(8).fill(3), sample: async () => {} }); run.step(); }),
+  tried(() => run.data({ x, y, factor: .01 })),
+  tried(() => run.data({ train: [8], sample, shift: 1 })),
+  tried(() => run.data({ x: { x: [new Uint8Array(16), ...x] }, y: [...y, ...y], factor: .01 })),
+]);
+"""
+
+
+def test_a_callback_is_synchronous_and_a_factor_is_for_bytes(folder):
+    later, by_length, floats, callback, some_bytes = said(folder, "net", REFUSED)
+    assert "asynchronous" in later and "asynchronous" in by_length
+    assert "for bytes" in floats and "for bytes" in callback
+    assert some_bytes == ""
+
+
 def test_padding_that_a_loss_would_count_is_refused(tmp_path):
     with hurried():
         program = et.compile(

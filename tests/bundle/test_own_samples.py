@@ -11,6 +11,7 @@ import pytest
 from edgetrain.bundle.names import TEMPLATES
 from edgetrain.data.registry import open_data
 from edgetrain.data.sources import pictures, sounds
+from edgetrain.errors import DataError
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("node"), reason="node not installed; on Debian: apt install nodejs"
@@ -137,6 +138,47 @@ def test_rows_of_a_table(tmp_path):
     assert "line 1: 4 columns" in columns and "2" in columns and "3" in columns
     assert "line 1: 'x'" in word and "line 1" in most and "3 classes" in most
     assert "empty" in empty and "'nan'" in number and "'plum'" in unknown and "a, b, c" in unknown
+
+
+TABLE = """
+const [text, classes] = given, target = { elements: 1, type: "i32", limit: classes };
+try {
+  const { names, rows } = page.rowsOf(text, 2, target);
+  print({ names, x: rows.map(({ x }) => [...x]), y: rows.map(({ y }) => y[0]) });
+} catch (error) { print(error.message); }
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1,2,3.0\n4,5,7.0\n", "1,2,03\n4,5,+7\n", "1,2,1e0\n3,4,0\n", "0,1,label\n1,2,1\n3,4,0\n",
+        "0,1,label\n1,2,pear\n3,4,apple\n", "0,1,pear\n3,4,apple\n5,6,pear\n", "1\t2\t1\n3\t4\t0",
+        "a,b,kind\n.5,-1e-2,pear\n5.,2E1,apple\n",
+    ],
+)  # fmt: skip
+def test_rows_are_those_of_csv(tmp_path, text):
+    (tmp_path / "rows.csv").write_text(text)
+    source = open_data(f"csv:{tmp_path / 'rows.csv'}")
+    x, y = np.zeros((source.n, 2), np.float32), np.zeros(source.n, np.int32)
+    source.fill(np.arange(source.n), {"x": x, "y": y})
+    expected = {"names": list(source.labels or []), "x": x.tolist(), "y": y.tolist()}
+    found = said(tmp_path, TABLE, [text, 8])
+    assert found | {"x": np.float32(found["x"]).tolist()} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("1,2,3\n4,5,pear\n", "pear"), ("1,2,pear\n3,4,5\n", "pear"), ("0x10,2,3\n4,5,6\n", "0x10"),
+        ("1,2,0x1\n4,5,0\n", "0x1"), ("\t1\t0\n2\t3\t1\n", ""),
+    ],
+)  # fmt: skip
+def test_cells_that_csv_refuses_are_refused(tmp_path, text, cell):
+    (tmp_path / "rows.csv").write_text(text)
+    with pytest.raises(DataError, match=f"'{cell}'"):
+        open_data(f"csv:{tmp_path / 'rows.csv'}")
+    assert f"'{cell}'" in said(tmp_path, TABLE, [text, 8])
 
 
 DRAWN = """

@@ -89,6 +89,11 @@ def test_parity_of_microbatches_weighs_targets_as_the_minibatch(path):
     assert parity(path, microbatch=4, freeze_bn=True, **given).ok
 
 
+@pytest.mark.parametrize("verbose", [False, True])
+def test_parity_takes_the_verbose_of_compile(path, verbose):
+    assert parity(path, steps=1, verbose=verbose).ok
+
+
 def test_parity_refuses_what_is_no_divisor(path):
     with pytest.raises(UsageError, match="microbatch 3: expected a divisor of the minibatch of 8"):
         parity(path, microbatch=3)

@@ -250,16 +250,21 @@ def test_forward_finds_what_the_importer_gets_wrong(op, tmp_path, monkeypatch):
     assert all(row.ok for row in report.rows if row.kind == "gradient")
 
 
-def test_forward_names_the_first_output_that_departs(tmp_path, monkeypatch):
-    path = _several(tmp_path / "net.onnx")
+def _add_half(monkeypatch, output: str = "y") -> None:
+    """Make the engine's forward pass wrong."""
     from edgetrain.exporters import parity_forward
 
     right = parity_forward.forward
 
     def wrong(*args, **options):
-        return {n: a + (n == "second") for n, a in right(*args, **options).items()}
+        return {n: a + 0.5 * (n == output) for n, a in right(*args, **options).items()}
 
     monkeypatch.setattr(parity_forward, "forward", wrong)
+
+
+def test_forward_names_the_first_output_that_departs(tmp_path, monkeypatch):
+    path = _several(tmp_path / "net.onnx")
+    _add_half(monkeypatch, "second")
     report = parity(path, steps=1, dims={"length": 5}, output="y")
     assert [r.name for r in report.rows if not r.ok] == ["second"]
     found = json.loads(json.dumps(report.to_json()))
@@ -331,6 +336,40 @@ def test_forward_says_what_is_not_compared(tmp_path, monkeypatch):
     path.unlink()
     facts = parity(model, steps=1, output="y").facts
     assert facts["forward_reference"] is None and len(facts["forward_notes"]) == 1
+
+
+def test_forward_is_judged_in_a_file_with_masks_of_the_smallest_number(tmp_path, monkeypatch):
+    """One position sees nothing; a unit in the last place of its mask is a huge number."""
+    mask = np.zeros((3, 3), np.float32)
+    mask[2] = np.finfo(np.float32).min
+    nodes = [
+        node("MatMul", ["x", "w"], ["q"]), node("Transpose", ["x"], ["k"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "k"], ["scores"]), node("Add", ["scores", "mask"], ["seen"]),
+        node("Softmax", ["seen"], ["a"], axis=-1), node("MatMul", ["a", "x"], ["y"]),
+    ]  # fmt: skip
+    shapes = [("x", _FLOAT, ["n", 3, 4])], [("y", _FLOAT, ["n", 3, 4])]
+    path = _save(tmp_path / "net.onnx", nodes, {"w": _draw(4, 4), "mask": mask}, *shapes)
+    options = {"steps": 1, "loss": "mse", "minibatch": 2}
+    assert parity(path, **options).ok
+    _add_half(monkeypatch)
+    first = parity(path, **options).first
+    assert (first.kind, first.name) == ("forward", "y") and first.tolerance < 1e-3
+
+
+def test_forward_names_an_output_that_roundings_decide(tmp_path, monkeypatch):
+    nodes = [
+        node("MatMul", ["x", "w"], ["y"]), node("Mul", ["y", "many"], ["turns"]),
+        node("Cos", ["turns"], ["z"]),
+    ]  # fmt: skip
+    outputs = [_Y, ("z", _FLOAT, ["n", 3])]
+    arrays = _HEAD | {"many": np.float32(1e8)}
+    path = _save(tmp_path / "net.onnx", nodes, arrays, [_X], outputs)
+    _add_half(monkeypatch, "z")
+    report = parity(path, steps=1, output="y")
+    judged = {r.name: r.tolerance is not None for r in report.rows if r.kind == "forward"}
+    assert report.ok and judged == {"y": True, "z": False}
+    notes = report.facts["forward_notes"]
+    assert notes == ["output 'z' depends on roundings, so it is not judged"]
 
 
 def test_forward_errors_are_relative_and_strict_about_what_is_not_finite():

@@ -1,5 +1,7 @@
 """Modules that draw random numbers: the file's contents, parity's numbers for torch, evaluation."""
 
+import warnings
+
 import numpy as np
 import onnx
 import pytest
@@ -137,6 +139,33 @@ def test_numbers_that_evaluation_draws_too_are_said(tmp_path, between):
         _exported(tmp_path, between)
 
 
+def _in_evaluation(x, training):
+    return x * (torch.rand_like(x) < KEEP).float()
+
+
+def test_masks_that_evaluation_draws_too_are_said(tmp_path):
+    with pytest.warns(ExportWarning, match="in the file they are Dropout"):
+        _exported(tmp_path, _in_evaluation)
+
+
+@pytest.mark.parametrize("between", MASKS)
+def test_masks_of_training_alone_are_no_reason_for_a_warning(tmp_path, between):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        _exported(tmp_path, between)
+    assert not [one for one in found if issubclass(one.category, ExportWarning)]
+
+
+@pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
+def test_a_look_for_masks_leaves_module_and_random_state_alone(tmp_path):
+    net = _Net(_in_evaluation)
+    net.last.eval()
+    before = torch.get_rng_state()
+    export_torch(net, _X, tmp_path / "model.onnx")
+    assert [part.training for part in (net, net.first, net.last)] == [True, True, False]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
 def test_a_minibatch_is_split_where_each_sample_draws_its_own(tmp_path):
     def shared(x, training):
@@ -194,7 +223,8 @@ def _two(x):
 
 
 def test_equal_shares_of_two_draws_are_two_dropouts(tmp_path):
-    path = export_torch(_Mixed(_two), _X, tmp_path / "model.onnx")
+    with pytest.warns(ExportWarning, match="in the file they are Dropout"):
+        path = export_torch(_Mixed(_two), _X, tmp_path / "model.onnx")
     names = [node.op_type for node in onnx.load(path).graph.node]
     assert names.count("Dropout") == 2
     program = et.compile(path, loss="mse", optimizer=et.SGD(lr=0.0), minibatch=8, microbatch=4)

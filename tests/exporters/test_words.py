@@ -247,3 +247,64 @@ def test_a_mixture_of_experts_of_transformers_is_exported_and_trains(tmp_path):
     path = export_torch(net, torch.randint(0, 64, (2, 6)), tmp_path / "m.onnx")
     assert config._experts_implementation == before
     assert parity(path, loss=et.Loss("cross_entropy", class_axis=2), minibatch=2, steps=2).ok
+
+
+class _Loss(nn.Module):
+    """A loss of a layer's output, in the module."""
+
+    def __init__(self, loss) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.loss = nn.Linear(5, 4), loss
+
+    def forward(self, x, t):
+        return self.loss(self.layer(x), t)
+
+
+def _checked_gradients(module, x, t, folder) -> None:
+    """Compare loss and gradients of the file with torch's."""
+    path = export_torch(module, (x, t), folder / "model.onnx")
+    loss = module(x, t)
+    loss.backward()
+    inputs = {"x": x.numpy(), "t": t.numpy()}
+    found, gradients = et.loss_and_gradients(path, inputs, loss="output")
+    assert found == pytest.approx(loss.item(), rel=1e-5)
+    for name, parameter in module.named_parameters():
+        np.testing.assert_allclose(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 2.0, 0.5, 3.0])], ids=["", "weighed"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_saturated_probabilities_have_the_gradients_of_torch(tmp_path, reduction, weight):
+    def entropy(y, t):
+        each = F.binary_cross_entropy(torch.sigmoid(y), t, weight, reduction=reduction)
+        return each.mean() if reduction == "none" else each
+
+    module, x = _Loss(entropy), torch.randn(6, 5)
+    x[0], x[1] = 60 * x[0], 600 * x[1]
+    with torch.no_grad():
+        p = torch.sigmoid(module.layer(x))
+    assert (p == 0).any() and (p == 1).any()
+    _checked_gradients(module, x, (torch.arange(24) % 3 > 0).float().reshape(6, 4), tmp_path)
+
+
+def _spread(y, t):
+    return F.gaussian_nll_loss(y[:, :2], t, F.relu(y[:, 2:]), eps=0.01)
+
+
+def _of_small_spread() -> _Loss:
+    module = _Loss(_spread)
+    with torch.no_grad():
+        module.layer.weight[2:] *= 0.001
+        module.layer.bias[2:] = torch.tensor([0.005, 0.3])
+    return module
+
+
+@pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
+def test_a_variance_below_its_floor_has_the_gradient_of_torch(tmp_path):
+    _checked_gradients(_of_small_spread(), torch.randn(6, 5), torch.randn(6, 2), tmp_path)
+
+
+def test_a_floor_of_a_variance_is_no_stopped_gradient(tmp_path):
+    """Export warnings are errors here."""
+    export_torch(_of_small_spread(), (torch.randn(6, 5), torch.randn(6, 2)), tmp_path / "m.onnx")

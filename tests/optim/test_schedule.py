@@ -95,7 +95,8 @@ def test_only_cosine_needs_the_total():
     "options",
     [{"kind": "linear"}, {"kind": "step"}, {"kind": "step", "step_size": -1},
      {"warmup_steps": -1}, {"kind": "step", "step_size": 2, "gamma": -0.5},
-     {"kind": "step", "step_size": 2, "gamma": math.nan}, {"total_steps": -5}],
+     {"kind": "step", "step_size": 2, "gamma": math.nan}, {"total_steps": -5},
+     {"total_steps": 2**31}, {"warmup_steps": 2**31}],
 )  # fmt: skip
 def test_schedule_refuses_options_out_of_range(options):
     with pytest.raises(UsageError, match="schedule"):

@@ -169,6 +169,11 @@ def test_a_schedule_that_needs_the_length_is_told_it(net) -> None:
     assert rates[0] == pytest.approx(0.1) and rates == sorted(rates, reverse=True)
 
 
+def test_a_run_of_more_steps_than_31_bits_hold_is_refused(net) -> None:
+    with pytest.raises(et.UsageError, match=r"total_steps 2147483648: .* to 2147483647"):
+        et.Trainer(net[2], total_steps=2**31)
+
+
 X, Y = drawn(5)
 REFUSED: list[tuple[Callable[[et.Trainer], Any], str]] = [
     (lambda t: t.step(X, [1]), r"target has shape \[1\]; expected \[5\]"),

@@ -93,7 +93,7 @@ class Net {
     let small = false;
     if (!sample) ({ train, held, sample, small } = arrays(x, y, heldX, heldY));
     if (!small && (factor !== 1 || shift)) throw new RangeError("factor and shift are for bytes");
-    if (!Number.isInteger(train)) throw new RangeError(`train: ${train}; expected a number of samples`);
+    if (!Number.isInteger(train)) throw new RangeError(`train: ${train}; expected a number`);
     this.#check("data", this.#x.net_data(this.#net, this.#fill, 0, BigInt(train), BigInt(held)));
     this.#scale = small ? [factor, shift] : undefined;
     this.#input(small);
@@ -175,10 +175,9 @@ class Net {
   predict(x) {
     if (!NET.output) throw new Error(NET.unpredicted);
     const fields = NET.inputs.slice(0, NET.predicts);
-    const inputs = fields.length === 1 ? [ArrayBuffer.isView(x) ? x : x[fields[0].name]]
-      : fields.map(({ name }) => x[name]);
+    const inputs = ArrayBuffer.isView(x) ? [x] : fields.map(({ name }) => x[name]);
     const samples = Math.ceil(inputs[0].length / fields[0].elements);
-    const small = areBytes(inputs[0]) && fields[0].type === "f32";
+    const small = areBytes(inputs[0]);
     fields.forEach(({ name, elements }, k) => {
       if (inputs[k].length !== samples * elements)
         throw new RangeError(`input ${name}: ${inputs[k].length} values; expected ${elements} per sample`);
@@ -288,12 +287,12 @@ class Net {
   #filled(split, sample, x, y) {
     try {
       const at = (k) => NET.inputs.length === 1 ? x : this.#view().getUint32(x + 4 * k, true);
-      const views = NET.inputs.map(({ type, elements }, k) => k === 0 && this.#scale
-        ? this.#bytes(x, elements) : this.#typed(type, at(k), elements));
+      const views = NET.inputs.map(({ type, elements }, k) => this.#scale && k === 0
+        ? this.#bytes(at(k), elements) : this.#typed(type, at(k), elements));
       const target = this.#typed(NET.target.type, y, NET.target.elements);
       const named = () => Object.fromEntries(NET.inputs.map(({ name }, k) => [name, views[k]]));
-      called(this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1,
-        (k, count) => this.#bytes(at(k), count)));
+      if (this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1)?.then)
+        throw new TypeError("the sample callback is asynchronous");
       return 0;
     } catch (error) {
       this.#thrown = error;
@@ -323,10 +322,11 @@ function turned(words) {
   });
 }
 
-/** What a sample callback returned: it must have written the sample by then. */
-function called(given) {
-  if (given?.then) throw new TypeError("the sample callback is asynchronous");
-}
+/** Whether the first input's values are bytes that become floats. */
+const areBytes = (x) => NET.inputs[0].type === "f32" && (x instanceof Uint8Array || x instanceof Uint8ClampedArray);
+
+/** A callback's views: of the inputs, then of the target. */
+const viewsOf = (x, y) => [...(NET.inputs.length === 1 ? [x] : NET.inputs.map(({ name }) => x[name])), y];
 
 function indexOf(name) {
   const k = NET.values.findIndex((value) => value.name === name);
@@ -335,34 +335,24 @@ function indexOf(name) {
 }
 
 /* begin sources */
-const areBytes = (x) => x instanceof Uint8Array || x instanceof Uint8ClampedArray;
-
 /** Samples in typed arrays, as `data` expects them. */
 function arrays(x, y, heldX, heldY) {
-  const inputs = (given) => NET.inputs.length === 1 ? [given] : NET.inputs.map(({ name }) => given[name]);
   const parts = [[heldX, heldY], [x, y]].map(([x, y], k) => {
-    if (x && y ? !inputs(x)[0].subarray || !y.subarray : x || y || k)
+    if (x && y ? !viewsOf(x, y).every((one) => one?.subarray) : x || y || k)
       throw new TypeError("data: expected typed arrays x and y, or sample and train");
-    return x ? { x: inputs(x), y } : null;
+    return x && viewsOf(x, y);
   });
-  const counts = parts.map((part) => (part ? part.y.length / NET.target.elements : 0));
+  const counts = parts.map((part) => (part ? part.at(-1).length / NET.target.elements : 0));
   parts.forEach((part, split) => part && NET.inputs.forEach(({ name, elements }, k) => {
-    if (part.x[k].length !== counts[split] * elements)
-      throw new RangeError(`input ${name}: ${part.x[k].length} values for ${counts[split]} targets; ` +
+    if (part[k].length !== counts[split] * elements)
+      throw new RangeError(`input ${name}: ${part[k].length} values for ${counts[split]} targets; ` +
         `expected ${elements} per sample`);
   }));
-  const [held, own] = parts.map((part) => part && areBytes(part.x[0]));
+  const [held, own] = parts.map((part) => part && areBytes(part[0]));
   if (parts[0] && held !== own) throw new TypeError("x and heldX: expected the same type");
-  const small = own && NET.inputs[0].type === "f32";
-  const sample = (index, x, target, training, bytes) => {
-    const part = parts[training ? 1 : 0];
-    NET.inputs.forEach(({ name, elements }, k) => {
-      const to = small && k === 0 ? bytes(0, elements) : NET.inputs.length === 1 ? x : x[name];
-      to.set(part.x[k].subarray(index * elements, (index + 1) * elements));
-    });
-    target.set(part.y.subarray(index * target.length, (index + 1) * target.length));
-  };
-  return { train: counts[1], held: counts[0], sample, small };
+  const sample = (index, x, y, training) => viewsOf(x, y).forEach((to, k) =>
+    to.set(parts[training ? 1 : 0][k].subarray(index * to.length, (index + 1) * to.length)));
+  return { train: counts[1], held: counts[0], sample, small: own };
 }
 
 /** Samples from a file written by `edgetrain bundle --data`, as `data` expects them. */
@@ -372,30 +362,24 @@ export function samplesOf(buffer) {
   const [train, held, type, width] = [word(1), word(2), word(3), word(6)];
   if (view.byteLength !== 32 + (train + held) * width) throw new Error("the file of samples is truncated");
   const bytes = new Uint8Array(buffer);
-  const small = type === U8, behind = 4 * NET.target.elements;
-  const sizes = NET.inputs.map(({ elements }) => (small ? elements : 4 * elements));
-  if (width !== sizes.reduce((sum, size) => sum + size, behind))
+  const small = type === U8, size = NET.inputs[0].elements, { elements } = NET.target;
+  if (width !== NET.inputs.reduce((sum, one) => sum + (small ? 1 : 4) * one.elements, 4 * elements))
     throw new Error("the file has samples of another network");
-  const record = (index, training) => 32 + (training ? index : train + index) * width;
-  const sample = (index, x, y, training, raw) => {
-    let at = record(index, training);
-    sizes.forEach((size, k) => { raw(k, size).set(bytes.subarray(at, at + size)); at += size; });
-    new Uint8Array(y.buffer, y.byteOffset, behind).set(bytes.subarray(at, at + behind));
+  const sample = (index, x, y, training) => {
+    let at = 32 + (training ? index : train + index) * width;
+    for (const to of viewsOf(x, y))
+      new Uint8Array(to.buffer, to.byteOffset, to.byteLength).set(bytes.subarray(at, at += to.byteLength));
   };
   const factor = view.getFloat32(16, true), shift = view.getFloat32(20, true);
   if (!small) return { train, held, sample };
-  const all = (from, count) => {
-    const x = new Uint8Array(count * sizes[0]), y = new TYPES[NET.target.type](count * NET.target.elements);
-    const raw = new Uint8Array(y.buffer);
-    for (let k = 0; k < count; k++) {
-      const at = 32 + (from + k) * width;
-      x.set(bytes.subarray(at, at + sizes[0]), k * sizes[0]);
-      raw.set(bytes.subarray(at + sizes[0], at + width), k * behind);
-    }
+  const all = (count, training) => {
+    const x = new Uint8Array(count * size), y = new TYPES[NET.target.type](count * elements);
+    for (let k = 0; k < count; k++)
+      sample(k, x.subarray(k * size, (k + 1) * size), y.subarray(k * elements, (k + 1) * elements), training);
     return [x, y];
   };
-  const [x, y] = all(0, train), [heldX, heldY] = all(train, held);
-  return { x, y, ...(held ? { heldX, heldY } : {}), factor, shift };
+  const [x, y] = all(train, true), [heldX, heldY] = all(held);
+  return { x, y, heldX, heldY, factor, shift };
 }
 
 /* end sources */
@@ -410,8 +394,7 @@ export function madeUp(count = 4 * NET.minibatch, spike = 0) {
   };
   const fields = [...NET.inputs, NET.target];
   const sample = (index, x, y) => {
-    const views = NET.inputs.length === 1 ? [x, y] : [...NET.inputs.map(({ name }) => x[name]), y];
-    views.forEach((view, number) => {
+    viewsOf(x, y).forEach((view, number) => {
       const { type, limit } = fields[number], key = mixed(Math.imul(index, 0x9e3779b9) + number);
       for (let e = 0; e < view.length; e++) {
         const bits = mixed(key + e), share = (bits >>> 8) / 16777216;

@@ -7,6 +7,8 @@
   /** Set the source of samples: a callback, or typed arrays. Each sample is padded to the shortest
       length that fits it. */
   data(given) {
+    if ((given.factor ?? 1) !== 1 || given.shift)
+      if (given.sample || !bytesIn(given.x)) throw new RangeError("factor and shift are for bytes");
     const own = given.sample && !given.lengths && !given.heldLengths ? given : byLength(given);
     const at = this.#room(16 * SETS.length), view = this.#view();
     const ends = [own.held, own.train].map((counts, split) => {
@@ -82,7 +84,8 @@
       const views = NET.inputs.map(({ type }, k) => this.#typed(type, at(k), sizes[k]));
       const target = this.#typed(NET.target.type, y, sizes.at(-1));
       const named = () => Object.fromEntries(NET.inputs.map(({ name }, k) => [name, views[k]]));
-      called(this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1));
+      if (this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1)?.then)
+        throw new TypeError("the sample callback is asynchronous");
       return 0;
     } catch (error) {
       this.#thrown = error;
@@ -92,7 +95,6 @@
 
 /* end places */
 /* begin sources */
-const areBytes = (x) => x instanceof Uint8Array || x instanceof Uint8ClampedArray;
 const size = (shape) => shape.reduce((product, n) => product * n, 1);
 const SETS = NET.lengths.sets, SIZES = SETS.map(({ shapes }) => shapes.map(size));
 /** Inputs, then the target: axes that depend on the length, and the padding value. */
@@ -106,8 +108,11 @@ function named(x) {
   return plain ? { [(needed.length === 1 ? needed[0] : NET.inputs[0]).name]: x } : x;
 }
 
-/** A callback's views, in the order of FIELDS. */
-const viewsOf = (x, y) => [...(NET.inputs.length === 1 ? [x] : NET.inputs.map(({ name }) => x[name])), y];
+/** Whether the first input has samples of bytes. */
+function bytesIn(x) {
+  const first = named(x ?? {})[NET.inputs[0].name];
+  return areBytes(first) || (Array.isArray(first) && first.some(areBytes));
+}
 
 /** Copy a sample whose `axes` have length `own` into an array of `shape`; `kept`: sizes copied. */
 function placed(from, own, to, shape, axes, kept) {
@@ -182,7 +187,7 @@ const shapeAt = ({ axes, k }, length) => SETS.at(-1).shapes[k].map((n, axis) => 
 /** Write a field of a sample to its view, which is as long as its length says. */
 function written(field, values, own, number, end, view, sample, scale) {
   const { axes, exact, ignores, fill, k } = field, shape = SETS[number].shapes[k];
-  const scaled = scale && k === 0 && field.type === "f32" && areBytes(values);
+  const scaled = scale && k === 0 && areBytes(values);
   const from = scaled ? Float32Array.from(values, (v) => Math.fround(Math.fround(v * scale[0]) + scale[1])) : values;
   placed(from, own, view, shape, axes, exact && ignores ? end : own);
   const other = (some) => some.reduce((sum, v) => sum + (v !== fill), 0);
@@ -207,7 +212,7 @@ function byLength({ lengths, heldLengths, sample, x, y, heldX, heldY, factor = 1
     for (const { k, axes } of made)
       if (axes.length) views[k].fill(1, 0, ends[own]);
       else views[k].fill(ends[own]);
-    sample(own, x, y, training);
+    return sample(own, x, y, training);
   } };
 }
 

@@ -66,7 +66,7 @@ const held = () => sum(data.held ?? (data.heldY ? data.heldY.length / target.ele
 /** A sample in the network's types. */
 function taken(data, k, training) {
   const x = new Float32Array(elements), y = new TYPE(target.elements);
-  if (data.sample) data.sample(k, x, y, training, (_, count) => new Uint8Array(x.buffer, 0, count));
+  if (data.sample) data.sample(k, x, y, training);
   else {
     const [all, targets] = training ? [data.x, data.y] : [data.heldX, data.heldY];
     const some = all.subarray(k * elements, (k + 1) * elements);
