@@ -72,7 +72,8 @@ RECURRENT = {
     for units in _SHAPES
 }
 FAMILIES = {name: (name, {"optimizer": SGD}) for name in ZOO}
-EVERY: dict[str, tuple[str, dict]] = {**RECURRENT, **KINDS, **FAMILIES}
+# KINDS last: two of them are named like their nets of the zoo.
+EVERY: dict[str, tuple[str, dict]] = {**RECURRENT, **FAMILIES, **KINDS}
 # Options that select a storage; KINDS set their own.
 STORAGES = {
     "fp32": {"precision": "fp32"},

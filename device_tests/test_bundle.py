@@ -210,7 +210,7 @@ def test_nothing_computes_float64_in_integers(target, small):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_digits_are_learned_on_an_emulated_cortex_m7(seed, small):
-    """Five epochs; 98.6 % with each of these seeds."""
+    """Five epochs, as accurate as in Python: seeds 0 to 7 get 351 to 357 of 360, 355 on average."""
     processor = targets.get("cortex-m7")
     if missing(processor):
         pytest.skip(missing(processor))
@@ -218,7 +218,10 @@ def test_the_digits_are_learned_on_an_emulated_cortex_m7(seed, small):
     board_files(folder, processor, "digits")
     made(folder, processor, ['SAMPLES=\\"digits.samples\\"', "STEPS=220"])
     text = ran(folder, processor, "digits")
-    assert said(text, "accuracy*10000") >= 9800
+    trainer = et.Trainer(read_program(folder / "digits.edge"), data="digits", out=folder / "run")
+    trainer.fit(steps=220)
+    right = round(360 * trainer.evaluate()["accuracy"])
+    assert said(text, "accuracy*10000") == 10000 * right // 360 and right >= 350
     assert said(text, "ram") + said(text, "stack") <= 59392
 
 

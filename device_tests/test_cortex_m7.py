@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import edgetrain as et
-from device_tests.boards import BOARD, board_files, compiler_of, made, missing, ran, said
+from device_tests.boards import BOARD, board_files, checked, compiler_of, missing, ran, said
 from edgetrain.kernels import targets
 from edgetrain.runtime.samples.check import state_digest
 from tests.digits_runs import MODEL
@@ -66,18 +66,21 @@ def test_the_example_links_for_a_real_board(activity):
 def test_the_page_on_boards_runs(tmp_path):
     section = (ROOT / "docs" / "board.md").read_text()
     commands = re.findall(r"^\$ edgetrain (.*)$", section, re.M)
-    assert [line.split()[0] for line in commands] == ["compile", "bundle"] * 2
+    words = [line.split()[0] for line in commands]
+    assert words == ["compile", "bundle", "bundle", "compile", "bundle"]
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     surroundings = os.environ | {"PYTHONPATH": str(ROOT)}
     for line in commands:
-        words = [sys.executable, "-m", "edgetrain", *shlex.split(line)]
-        subprocess.run(words, cwd=tmp_path, env=surroundings, check=True)
-    for folder, name in ((tmp_path / "board", "digits"), (tmp_path / "head", "head")):
-        board_files(folder, TARGET, name)
-        made(folder, TARGET, ["CHECK", "STEPS=5"])
-        found = said(ran(folder, TARGET, name), "digest")
-        manifest = (folder / "MANIFEST.json").read_text()
-        assert f"{found:08x}" in manifest
+        command = [sys.executable, "-m", "edgetrain", *shlex.split(line)]
+        subprocess.run(command, cwd=tmp_path, env=surroundings, check=True)
+    host = targets.host()
+    for place, target, name in (
+        ("board", TARGET, "digits"), ("linux", host, "digits"), ("head", TARGET, "head"),
+    ):  # fmt: skip
+        found = checked(tmp_path / place, target, name, 5)
+        assert f"{found:08x}" in (tmp_path / place / "MANIFEST.json").read_text()
+    samples = "digits.samples", "500", "state"  # as on the page
+    assert "accuracy" in ran(tmp_path / "linux", host, "digits", *samples)
 
 
 def test_two_nets_are_in_one_firmware_in_cpp(tmp_path):
