@@ -74,7 +74,7 @@ def model(kind: str = "masked") -> Model:
 
 @functools.cache
 def compiled(
-    kind: str = "masked", loss: str | et.Loss | None = None, lengths: tuple[int, ...] = LENGTHS
+    kind: str = "masked", loss: str | et.Loss = "cross_entropy", lengths: tuple[int, ...] = LENGTHS
 ) -> Program:
     with hurried():
         return et.compile(model(kind), lengths=lengths, loss=loss, verbose=False, **OPTIONS)
