@@ -61,7 +61,7 @@ int main(void) {
   activity_split(net, 4);
   activity_progress(net, &report);
   int64_t end = report.step + STEPS;
-  /* At a constant rate, running statistics depend on the last minibatches: 58 to 120 told. */
+  /* At a constant rate, running statistics depend on the last minibatches. */
   if (activity_settings(net, ACTIVITY_LR, ACTIVITY_COSINE, end, 0, 0, 0)) return 1;
   for (; report.step < end; activity_progress(net, &report)) {
     int status = activity_poll(net); /* sensor, radio and watchdog have their turn here */
