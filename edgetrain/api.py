@@ -216,8 +216,7 @@ def expected(model: Model | str | PathLike[str], **options: Unpack[Keywords]) ->
     limits = {str(fields.get(name, name)): limit for name, limit in result.below.items()}
     ignored = chosen.loss.to_json().get("ignore_index")
     weighed = any(term.loss.sample_weights for term in chosen.terms)
-    minibatch = 0 if chosen.tokens else chosen.minibatch
-    return Expected(shapes, limits, ignored, result.ignored, weighed, minibatch)
+    return Expected(shapes, limits, ignored, result.ignored, weighed)
 
 
 def verify(program: Program) -> None:

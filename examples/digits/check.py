@@ -26,7 +26,7 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 def our_logits(run: str, x: np.ndarray) -> np.ndarray:
     """Logits of edgetrain's own evaluation tape: [n, 10]."""
-    program, state, _ = open_run(run)
+    program, state, *_ = open_run(run)
     session = et.Session(program)
     try:
         load_state(session, state or {}, run)
