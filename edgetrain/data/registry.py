@@ -16,7 +16,7 @@ from edgetrain.units.public import public
 from .files.reading import unreadable
 from .kinds import KINDS, forms
 from .source import Options, Source
-from .sources.arrays import SPLITS, Splits, array_splits
+from .sources.row_source import SPLITS, Splits
 
 
 def _opener(module: str) -> Callable[[str, Options], Splits]:
@@ -105,6 +105,8 @@ def _opened(spec: Any, options: Options, choose: Callable[[Splits], Source]) -> 
             f"{_guess(str(spec))}"
         )
     if not isinstance(spec, str):
+        from .sources.arrays import array_splits
+
         return choose(array_splits(spec, options))
     try:
         return choose(_splits_of_text(spec, options))

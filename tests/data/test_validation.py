@@ -169,7 +169,7 @@ def test_samples_in_files_of_their_own_are_looked_at_ahead(tmp_path, other):
 
 
 def test_more_than_can_be_looked_at_in_seconds_is_left_to_the_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr("edgetrain.data.sources.arrays._AHEAD_NBYTES", 100)
+    monkeypatch.setattr("edgetrain.data.sources.row_source._AHEAD_NBYTES", 100)
     source = open_data((X, Y))
     source.check_limits({"y": 5})
     source.check_values()

@@ -18,7 +18,7 @@ from ..files.reading import directory, file_size
 from ..order.hashing import key_of, random_bits
 from ..rows import FileRows, JoinedRows
 from ..source import Options, Scale
-from .arrays import RowsSource, Splits
+from .row_source import RowsSource, Splits
 
 _FILES = {"train": [f"data_batch_{k}.bin" for k in range(1, 6)], "test": ["test_batch.bin"]}
 _MEAN = np.array([0.4914, 0.4822, 0.4465]).reshape(3, 1, 1)

@@ -17,8 +17,8 @@ from edgetrain.errors import DataError
 from ..files.kept import Kept
 from ..files.reading import directory
 from ..source import Field, Scale, Source
-from .arrays import SPLITS, VALIDATION, Splits
 from .labels import check_names
+from .row_source import SPLITS, VALIDATION, Splits
 
 Shape = tuple[int, ...]
 _NO_CLASSES = ("__MACOSX", "__pycache__")

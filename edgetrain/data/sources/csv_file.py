@@ -28,8 +28,8 @@ from edgetrain.units.wording import counted, listed
 from ..checks.values import check_integers
 from ..files.reading import file_size, kind_of
 from ..source import Field, Options, Source
-from .arrays import Splits
 from .labels import MOST, check_names
+from .row_source import Splits
 
 _LINE_NBYTES = 2**20
 _CHUNK_CELLS = 2**15

@@ -17,7 +17,7 @@ from edgetrain.errors import UsageError
 
 from ..rows import FileRows
 from ..source import Options, Scale
-from .arrays import RowsSource, Splits
+from .row_source import RowsSource, Splits
 
 _FILE = Path(__file__).with_name("digits.bin")  # for each split: pixels, then classes
 _SAMPLES, _PIXELS = {"train": 1437, "test": 360}, 64

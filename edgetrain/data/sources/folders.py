@@ -19,8 +19,8 @@ from ..files.reading import directory, file_size
 from ..rows import ArrayRows, Rows
 from ..source import BYTES, Options
 from . import pictures, sounds
-from .arrays import RowsSource, Splits
 from .class_files import kinds, open_classes
+from .row_source import RowsSource, Splits
 
 _AHEAD = 2**17  # files to check before training: a few seconds
 

@@ -23,7 +23,7 @@ from ..files.reading import directory, file_size
 from ..files.unpack import Member, unpacked
 from ..rows import FileRows
 from ..source import Options, Scale
-from .arrays import RowsSource, Splits
+from .row_source import RowsSource, Splits
 
 _MEAN, _STD = 0.1307, 0.3081
 _PREFIX = {"train": "train", "test": "t10k"}

@@ -6,7 +6,8 @@ from pathlib import Path
 from ..files.npy_header import npy_rows
 from ..files.reading import directory
 from ..source import Options
-from .arrays import Splits, splits_of
+from .arrays import splits_of
+from .row_source import Splits
 
 
 def open_npy(where: str, options: Options) -> Splits:

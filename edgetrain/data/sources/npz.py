@@ -21,7 +21,8 @@ from ..files.reading import file_size, kind_of
 from ..files.unpack import Member, unpacked
 from ..rows import Rows
 from ..source import Options
-from .arrays import VALIDATION, Splits, splits_of
+from .arrays import splits_of
+from .row_source import VALIDATION, Splits
 
 _MAX_MEMBERS = 4096
 _VALIDATION = (f"y_{name}" for name in VALIDATION)

@@ -19,8 +19,8 @@ from edgetrain.units.files import open_regular
 
 from ..files.reading import file_size
 from ..source import BYTES, Options
-from .arrays import Splits
 from .class_files import ClassFiles, Shape, open_classes
+from .row_source import Splits
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # others may run other programs

@@ -20,8 +20,8 @@ from edgetrain.errors import DataError
 
 from ..files.wav import WavHead, wav_head, wav_samples
 from ..source import Options
-from .arrays import Splits
 from .class_files import ClassFiles, Shape, open_classes
+from .row_source import Splits
 
 SUFFIXES = (".wav", ".wave")
 _WINDOW, _HOP, _LOWEST, _FLOOR = 0.025, 0.010, 20.0, 1e-6

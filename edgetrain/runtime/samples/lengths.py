@@ -13,9 +13,9 @@ from ...data.checks.layout import check_layout
 from ...data.checks.values import check_integers
 from ...data.rows import ArrayRows
 from ...data.source import Source
-from ...data.sources.arrays import RowsSource
 from ...data.sources.padded import LENGTHS, Fit, Padded, laid_out
 from ...data.sources.ragged import opened_ragged
+from ...data.sources.row_source import RowsSource
 from ...errors import DataError
 from ...losses.terms import terms_of_recipe
 from ...program import TARGET, WEIGHT, Program
