@@ -11,17 +11,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RunError, UsageError
+from ..errors import UsageError
 from ..program.atomic import write_atomically
 from ..units import finite
-from ..units.files import NotRegular, read_regular
 from ..units.hints import did_you_mean
 
 HISTORY_FILE = "history.json"
 MOST_ROWS = 1024  # rows of steps; merged when there are twice as many
 _MOST_NOTES = 200
 MOST_WORDS = 300  # characters of a note
-_VERSION = 1
+VERSION = 1
 # Columns of steps: the first is a row's last step, `n` the number of steps it covers.
 COLUMNS = ("step", "n", "loss", "lr", "grad_norm", "loss_scale", "skipped")
 _MEANS = ("loss", "grad_norm")
@@ -117,6 +116,8 @@ class History:
         Raises:
           UsageError: pandas is not installed.
         """
+        from .shown import optional_package
+
         pandas = optional_package("pandas")
         return pandas.DataFrame(self.columns).set_index("epoch")
 
@@ -130,16 +131,9 @@ class History:
         Raises:
           UsageError: matplotlib is not installed.
         """
-        if axes is None:
-            axes = optional_package("matplotlib.pyplot").subplots()[1]
-        axes.plot(self.steps["step"], self.steps["loss"], label="loss", alpha=0.4)
-        columns = self.columns
-        for name in ("loss", *(["val_loss"] if "val_loss" in columns else [])):
-            axes.plot(columns["step"], columns[name], marker="o", label=f"{name} per epoch")
-        axes.set_xlabel("step")
-        axes.set_ylabel("loss")
-        axes.legend()
-        return axes
+        from .shown import plotted
+
+        return plotted(self, axes)
 
     def since(self, step: int) -> "History":
         """The history after a step."""
@@ -242,7 +236,7 @@ class History:
           RunError: the file cannot be written.
         """
         kept = {
-            "version": _VERSION,
+            "version": VERSION,
             "steps": self.steps,
             "epochs": self.epochs,
             "confusion": self.confusions.get(CONFUSION),
@@ -260,45 +254,9 @@ class History:
         Raises:
           RunError: not a regular file (a link, for example).
         """
-        from . import values  # only needed to resume or show a run
+        from .values import read  # only needed to resume or show a run
 
-        history = cls()
-        try:
-            kept = json.loads(read_regular(path, links=False))
-            if kept["version"] != _VERSION:
-                return history
-            steps = {name: values.column(name, kept["steps"][name]) for name in COLUMNS}
-            epochs = [values.epoch(epoch) for epoch in values.listed(kept["epochs"])]
-            notes = [
-                (values.whole(step), values.text(words))
-                for step, words in values.listed(kept["notes"])
-            ]
-            confusions = values.tables({CONFUSION: kept["confusion"]}, kept.get("confusions"))
-        except NotRegular as error:
-            raise RunError(f"{path}: {error.strerror}. Remove it.") from None
-        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            return history
-        if len({len(column) for column in steps.values()}) == 1:
-            history.steps, history.epochs = steps, epochs
-            history.notes, history.confusions = notes, confusions
-            history._each = max(steps["n"], default=1.0)
-        return history
-
-
-def optional_package(name: str) -> Any:
-    """Import an optional package.
-
-    Raises:
-      UsageError: it is not installed; the message says what to run.
-    """
-    from importlib import import_module
-
-    from ..units.packages import explained
-
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        raise explained(error) from error
+        return read(path, cls())
 
 
 def _joined(name: str, one: tuple[float, float], other: tuple[float, float]) -> float:

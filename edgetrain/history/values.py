@@ -1,10 +1,17 @@
 """Checks values of a history file: damaged ones raise ValueError, or another error that
 `History.read` catches."""
 
+import json
 import math
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from . import MOST_WORDS
+from ..errors import RunError
+from ..units.files import NotRegular, read_regular
+from . import COLUMNS, CONFUSION, MOST_WORDS, VERSION
+
+if TYPE_CHECKING:
+    from . import History
 
 MOST = 2**53  # largest count
 WHOLE = ("step", "n", "skipped")  # columns of whole numbers
@@ -81,3 +88,24 @@ def tables(*kept: Any) -> dict[str, dict[str, Any]]:
     items = [item for one in kept if isinstance(one, dict) for item in one.items()]
     result = {text(name): table(value) for name, value in items}
     return {name: value for name, value in result.items() if value is not None}
+
+
+def read(path: str | Path, history: "History") -> "History":
+    """Implements `History.read`: fill an empty history."""
+    try:
+        kept = json.loads(read_regular(path, links=False))
+        if kept["version"] != VERSION:
+            return history
+        steps = {name: column(name, kept["steps"][name]) for name in COLUMNS}
+        epochs = [epoch(one) for one in listed(kept["epochs"])]
+        notes = [(whole(step), text(words)) for step, words in listed(kept["notes"])]
+        confusions = tables({CONFUSION: kept["confusion"]}, kept.get("confusions"))
+    except NotRegular as error:
+        raise RunError(f"{path}: {error.strerror}. Remove it.") from None
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return history
+    if len({len(one) for one in steps.values()}) == 1:
+        history.steps, history.epochs = steps, epochs
+        history.notes, history.confusions = notes, confusions
+        history._each = max(steps["n"], default=1.0)
+    return history

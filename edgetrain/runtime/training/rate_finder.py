@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import Interrupted, RunError, UsageError
-from ...history import optional_package
+from ...history.shown import optional_package
 from ...optim.schedules import Constant
 from ...units import finite_number
 from ...units.options import typed
