@@ -93,6 +93,7 @@ def _pattern_instructions(program: Program) -> Iterator[Instruction]:
 
 
 def damaged(label: str, what: str) -> str:
+    """The message about sparse weights that can't be used."""
     return (
         f"{label}: its sparse weights are damaged ({what}). Compile the model again, or use an "
         "older checkpoint."
