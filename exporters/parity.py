@@ -168,8 +168,7 @@ def parity(
     options.pop("verbose", None)
     model, inputs = fixed_inputs(loaded(model), inputs)
     loss = Loss.of(loss)
-    if isinstance(inputs, Mapping) and not inputs:
-        inputs = None  # all inputs were numbers
+    inputs = None if isinstance(inputs, Mapping) and not inputs else inputs  # all were numbers
     _known("reference", reference, REFERENCES)
     _sizes(minibatch, microbatch)
     _check_samples(loss, steps, inputs is not None, target is not None)

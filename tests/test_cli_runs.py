@@ -263,3 +263,9 @@ def test_the_command_that_goes_on_has_the_epochs_exactly(epochs: str) -> None:
     assert isinstance(arguments, Namespace)
     line = resume_line(arguments, "run")
     assert line == f"edgetrain train --resume run --data digits --epochs {epochs}"
+
+
+def test_the_command_that_goes_on_has_names_exactly() -> None:
+    arguments = parse(["train", "m.onnx", "--data", "npz:v1.0", "--epochs", "3"])
+    assert isinstance(arguments, Namespace)
+    assert "--data npz:v1.0 " in resume_line(arguments, "run")

@@ -35,6 +35,11 @@ class Field(NamedTuple):
         return int(np.prod(self.shape, dtype=np.int64))
 
 
+def natural(dtype: np.dtype, scaled: bool) -> np.dtype:
+    """The natural type (`Field.dtype`) of values stored as `dtype`; scaled ones are floats."""
+    return np.dtype(np.float32 if scaled or dtype.kind == "f" else np.int64)
+
+
 class Scale(NamedTuple):
     """value * factor + shift in fp32; both broadcast to one sample."""
 

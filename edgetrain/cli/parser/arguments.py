@@ -103,5 +103,6 @@ def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
         flag = f"--{name.replace('_', '-')}"
         values = value if isinstance(value, list) else [value]
         for item in values:
-            words += [flag] if item is True else [flag, str(item).removesuffix(".0")]
+            whole = isinstance(item, float) and item.is_integer()
+            words += [flag] if item is True else [flag, str(int(item)) if whole else item]
     return shlex.join(map(str, words))

@@ -12,7 +12,7 @@ import numpy as np
 from edgetrain.errors import DataError
 
 from ..rows import is_array
-from ..source import BYTES, Field, Scale, Source
+from ..source import BYTES, Field, Scale, Source, natural
 from ..tensors import as_array, as_samples
 
 # Input name -> (shape of one sample, sample axis of a batch).
@@ -30,9 +30,9 @@ class Items(Source):
     def __init__(self, items: Any, shapes: Shapes) -> None:
         self._items, self._names = items, tuple(shapes)
         first = self._arrays(0)
-        scale = scale_of_bytes({name: [array.dtype] for name, array in first.items()})
+        scale = scale_of_bytes(first)
         fields = {
-            name: Field(array.shape, kind_of(array.dtype, name in scale))
+            name: Field(array.shape, natural(array.dtype, name in scale))
             for name, array in first.items()
         }
         super().__init__(type(items).__name__, len(items), fields, scale=scale)
@@ -209,21 +209,12 @@ def _shown(item: Any) -> str:
     return f"of type {type(item).__name__}"
 
 
-def kind_of(dtype: np.dtype, scaled: bool) -> np.dtype:
-    """The natural type of a field's values."""
-    return np.dtype(np.float32 if scaled or dtype.kind == "f" else np.int64)
-
-
-def scale_of_bytes(dtypes: Mapping[str, Iterable[np.dtype]]) -> dict[str, Scale]:
-    """Scales of u8 inputs, as in `plain_rows`.
-
-    Args:
-      dtypes: of each field's samples.
-    """
+def scale_of_bytes(sample: Mapping[str, np.ndarray]) -> dict[str, Scale]:
+    """Scales of u8 inputs by field of a sample, as in `plain_rows`."""
     return {
         name: BYTES
-        for name, types in dtypes.items()
-        if name not in ("y", "w") and {*types} == {np.dtype(np.uint8)}
+        for name, array in sample.items()
+        if name not in ("y", "w") and array.dtype == np.uint8
     }
 
 

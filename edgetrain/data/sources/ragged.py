@@ -7,9 +7,9 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
-from ..source import Field, Source
+from ..source import Field, Source, natural
 from ..tensors import as_array
-from .items import Batches, batch_of, check_bytes, kind_of, named_inputs, scale_of_bytes
+from .items import Batches, batch_of, check_bytes, named_inputs, scale_of_bytes
 from .padded import LENGTHS, Fit, laid_out
 
 Arrays = dict[str, np.ndarray]
@@ -40,7 +40,7 @@ class Ragged(Source):
         shapes = {field: array.shape for field, array in first.items()}
         self._get, self._fills, self._ends = get, fills, np.empty(n, np.int64)
         types = {field: array.dtype for field, array in first.items()}
-        scale = scale_of_bytes({field: [dtype] for field, dtype in types.items()})
+        scale = scale_of_bytes(first)
         for index in range(n):
             row = first if index == 0 else get(index)
             if {k: a.ndim for k, a in row.items()} != {k: len(s) for k, s in shapes.items()}:
@@ -51,7 +51,7 @@ class Ragged(Source):
             types = {k: np.result_type(dtype, row[k]) for k, dtype in types.items()}
             shapes = {k: tuple(map(max, s, row[k].shape)) for k, s in shapes.items()}
             self._ends[index] = self._end(name, index, row, inputs)
-        fields = {k: Field(shape, kind_of(types[k], k in scale)) for k, shape in shapes.items()}
+        fields = {k: Field(shape, natural(types[k], k in scale)) for k, shape in shapes.items()}
         lengths = {LENGTHS: Field((), np.dtype(np.int64))}
         super().__init__(name, n, lengths | fields, scale=scale)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..checks.values import check_floats, check_integers
 from ..rows import Rows
-from ..source import Field, Scale, Source
+from ..source import Field, Scale, Source, natural
 
 SPLITS = ("train", "test")
 VALIDATION = ("val", "valid", "validation")  # other names of the test split
@@ -86,5 +86,4 @@ class RowsSource(Source):
 
 
 def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool, flat: bool) -> Field:
-    floats = scaled or dtype.kind == "f"
-    return Field(shape, np.dtype(np.float32 if floats else np.int64), flat)
+    return Field(shape, natural(dtype, scaled), flat)

@@ -11,8 +11,6 @@ from ...program import Program
 if TYPE_CHECKING:  # only for sparse Programs: on a device every module counts
     from ...formats.csr import Layer
 
-Instruction = tuple[str, str, Mapping, dict[str, Any]]  # tape, kernel, storages, words by operand
-
 # Kernels that may write patterns, in rewiring order; all but csr_share run once per layer.
 REWIRING = ("csr_drop", "csr_close", "csr_share", "csr_grow")
 
@@ -34,9 +32,9 @@ def sparse_layers(program: Program) -> tuple["Layer", ...]:
             for layer in layers
         )
     except (TypeError, ValueError, KeyError, IndexError) as error:
-        raise ProgramError(damaged(program.model_name, repr(error))) from error
+        raise ProgramError(_damaged(program.model_name, repr(error))) from error
     if not sound:
-        raise ProgramError(damaged(program.model_name, "a layer has no elements"))
+        raise ProgramError(_damaged(program.model_name, "a layer has no elements"))
     return layers
 
 
@@ -61,7 +59,7 @@ def check_pattern(
     from ...formats.csr import fault
 
     if result := fault(layers, state):
-        raise error(damaged(label, result))
+        raise error(_damaged(label, result))
 
 
 def check_instructions(program: Program, layers: Sequence["Layer"]) -> None:
@@ -74,15 +72,51 @@ def check_instructions(program: Program, layers: Sequence["Layer"]) -> None:
     instructions = _pattern_instructions(program)
     if not layers:
         for _, name, _, _ in instructions:
-            raise ProgramError(damaged(program.model_name, f"operands of {name}"))
+            raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
         return
-    from .pattern_instructions import check_each
+    from ...formats.csr import COLUMNS, POOL, TABLE, pointers_name
 
-    check_each(program, layers, instructions)
+    slots = {slot.name: slot for slot in program.persistent}
+    offsets = {name: slots[name].offset for name in (COLUMNS, TABLE, POOL) if name in slots}
+    numbers = {slots[pointers_name(layer.name)].offset: k for k, layer in enumerate(layers)}
+    rewired: dict[str, list[tuple[str, int]]] = {name: [] for name in program.tapes}
+    for tape, name, storages, values in instructions:
+        if name in REWIRING:
+            rewired[tape].append((name, values.get("layer", 0)))
+        operands = {"columns": offsets.get(COLUMNS), "table": offsets.get(TABLE)}
+        if name in REWIRING:
+            operands["w"] = offsets.get(POOL)
+        sound = all(values.get(key, at) == at for key, at in operands.items())
+        if sound:
+            columns = slots[COLUMNS]
+            sound = values.get("slots", columns.size) == columns.size
+            sound = sound and storages.get("I", columns.dtype) == columns.dtype
+        number = numbers.get(values.get("pointers", -1), -1)
+        if not sound or ("pointers" in values and number < 0):
+            raise ProgramError(_damaged(program.model_name, f"operands of {name}"))
+        wanted = _shape(layers[number], number, len(layers))
+        for key in ("room", "held"):  # only the layer's slots, up to its maximum
+            if values.get(key):
+                wanted[key] = min(layers[number].cap, columns.size)
+        if "kh" in values:
+            values |= {"rows": values["k"], "channels": values["c"] // values["g"]}
+            values |= {"taps": values["kh"] * values["kw"]}
+        if any(values[key] != wanted[key] for key in wanted.keys() & values.keys()):
+            raise ProgramError(_damaged(program.model_name, f"integers of {name}"))
+    whole = [(name, k) for name in REWIRING[:2] for k in range(len(layers))]
+    whole += [(REWIRING[2], 0)] + [(REWIRING[3], k) for k in reversed(range(len(layers)))]
+    for tape, found in rewired.items():
+        if found and (tape != "rewire" or found != whole):
+            raise ProgramError(_damaged(program.model_name, "the order of a rewiring"))
 
 
-def _pattern_instructions(program: Program) -> Iterator[Instruction]:
-    """Instructions with pointers or the table."""
+def _shape(layer: "Layer", number: int, count: int) -> dict[str, int]:
+    shape = {"rows": layer.rows, "channels": layer.channels, "taps": layer.taps}
+    return shape | {"chunk": layer.chunk, "groups": layer.groups, "layer": number, "layers": count}
+
+
+def _pattern_instructions(program: Program) -> Iterator[tuple[str, str, Mapping, dict[str, Any]]]:
+    """(tape, kernel, storages, words by operand) of instructions with pointers or the table."""
     from ...kernels.tapes.decode import bound, decode
 
     kernels = bound(program.kernels, program.revisions)
@@ -92,8 +126,7 @@ def _pattern_instructions(program: Program) -> Iterator[Instruction]:
                 yield tape, call.kernel.name, call.storages, dict(call.values)
 
 
-def damaged(label: str, what: str) -> str:
-    """The message about sparse weights that can't be used."""
+def _damaged(label: str, what: str) -> str:
     return (
         f"{label}: its sparse weights are damaged ({what}). Compile the model again, or use an "
         "older checkpoint."

@@ -8,6 +8,10 @@ from typing import Any
 from ...errors import UsageError
 
 
+class EndOfPass(Exception):  # noqa: N818 - not an error
+    """The pass has no more batches."""
+
+
 @dataclass
 class Position:
     """A run's position in its passes over the data, and totals of the current epoch.

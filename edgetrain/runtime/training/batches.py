@@ -9,8 +9,8 @@ import numpy as np
 from ...data.sources.items import check_bytes
 from ...errors import DataError, RunError, UsageError
 from ...units.wording import counted
+from ..run.position import EndOfPass
 from ..session import Session, StepResult
-from .epochs import EndOfPass
 
 if TYPE_CHECKING:
     from ...data.sources.items import Batches

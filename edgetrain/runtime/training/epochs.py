@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from .skipped import Fed
 
 
-class EndOfPass(Exception):  # noqa: N818 - not an error
-    """The pass has no more batches."""
-
-
 class SourcePasses:
     """Passes over a source; the order depends only on seed and epoch.
 

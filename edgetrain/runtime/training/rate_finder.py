@@ -16,7 +16,7 @@ from ...history.shown import optional_package
 from ...optim.schedules import Constant
 from ...units import finite_number
 from ...units.options import typed
-from .epochs import EndOfPass
+from ..run.position import EndOfPass
 from .signals import StopRequests
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from ...units.wording import counted
 from ..run.checkpoint import Loaded, latest
 from ..run.fields import check_run
 from ..run.folder import MAX_BAD_STEPS, RunFolder
-from ..run.position import Position
+from ..run.position import EndOfPass, Position
 from ..run.rollback import Changeable, passed_over
 from ..session import StepResult
-from .epochs import EndOfPass, Passes
+from .epochs import Passes
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .learner import Learner
 from .opening import opened, opened_data
