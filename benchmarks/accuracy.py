@@ -93,16 +93,17 @@ def train_ours(module: nn.Module, data: Any, args) -> dict[str, Any]:
     return result
 
 
-def _tensors(source: Source, indices: np.ndarray, shape, **options):
-    x = np.empty((len(indices), *shape), np.float32)
+def _tensors(source: Source, indices: np.ndarray, args, **options):
+    x = np.empty((len(indices), *args.shape), np.float32)
     y = np.empty(len(indices), np.int64)
     source.fill(indices, {"x": x, "y": y}, **options)
-    return torch.from_numpy(x), torch.from_numpy(y)
+    return tuple(torch.from_numpy(array).to(args.torch_device) for array in (x, y))
 
 
 def train_torch(module: nn.Module, data: Any, args) -> dict[str, Any]:
     """Train the same model in torch, in fp32, with batch-norm over the same microbatches."""
     torch.set_num_threads(args.threads)
+    torch.backends.cudnn.allow_tf32 = False  # a reference in fp32
     source = open_data(data, split="train")
     batches = Batches(source.n, args.minibatch, args.microbatch, args.seed)
     steps = max(1, round(args.epochs * batches.steps_per_epoch))
@@ -110,7 +111,7 @@ def train_torch(module: nn.Module, data: Any, args) -> dict[str, Any]:
     optimizer = torch.optim.SGD(
         module.parameters(), lr=args.lr, momentum=0.9, nesterov=True, weight_decay=args.weight_decay
     )
-    module.train().to(memory_format=torch.channels_last)  # the faster layout
+    module.train().to(args.torch_device, memory_format=torch.channels_last)  # the faster layout
     losses, start = [], time.perf_counter()
     for step in range(steps):
         for group in optimizer.param_groups:
@@ -118,7 +119,8 @@ def train_torch(module: nn.Module, data: Any, args) -> dict[str, Any]:
         optimizer.zero_grad()
         cursor, total = batches.cursor_at(step), 0.0
         for indices in batches.microbatches(cursor):
-            x, y = _tensors(source, indices, args.shape, key=(args.seed, cursor.epoch), train=True)
+            key = (args.seed, cursor.epoch)
+            x, y = _tensors(source, indices, args, key=key, train=True)
             loss = nn.functional.cross_entropy(module(x), y) * len(indices) / args.minibatch
             loss.backward()
             total += float(loss.detach())
@@ -135,7 +137,7 @@ def _accuracy(module: nn.Module, source: Source, args) -> float:
     test, right = source.for_split("test"), 0
     with torch.no_grad():
         for indices, valid in evaluation_batches(test.n, 100):
-            x, y = _tensors(test, indices, args.shape)
+            x, y = _tensors(test, indices, args)
             right += int((module(x).argmax(1) == y)[:valid].sum())
     return right / test.n
 
@@ -161,6 +163,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--torch", action="store_true", help="also train in torch")
     parser.add_argument("--only-torch", action="store_true")
+    parser.add_argument("--torch-device", default="cpu", help="cpu or cuda (cpu)")
     parser.add_argument("--out", default="accuracy.json")
     args = parser.parse_args()
     module, data, args.shape = load(args)
