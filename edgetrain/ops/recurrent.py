@@ -54,6 +54,10 @@ class Recurrent(Op):
 
     structure = Structure.RECURRENT
 
+    def indices(self, node: Node, graph: Graph) -> list[tuple[str, int]]:
+        lens = node.inputs[_INPUTS.index("lens")]
+        return [(lens, node.attrs["t"] + 1)] if lens else []
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         attrs, gates = node.attrs, graph.values[_outputs(node)["gates"]]
         x, w = (graph.values[name] for name in node.inputs[:2])
@@ -251,6 +255,13 @@ def _given(context, node, index: int, key: str, t: int) -> Value | None:
     if not context.has(node, index):
         return None
     known = context.const(node, index)
+    if (
+        known is not None
+        and key == "lens"
+        and known.size
+        and not 0 <= known.min() <= known.max() <= t
+    ):
+        raise node.fail(f"lengths {known.tolist()}", f"lengths from 0 to {t}, those of the input")
     if known is not None and not np.any(known != (t if key == "lens" else 0)):
         return None
     return context.value(node, index)

@@ -204,6 +204,13 @@ class Op:
         affine = (stat, operands.get("gamma", ""), operands.get("beta", ""))
         return sides_of(FUSED.get(code), low, high, x, affine)
 
+    def indices(self, node: Node, graph: Graph) -> list[tuple[str, int]]:
+        """(input, n) for each input whose integers must be in [0, n)."""
+        if self.chooses:
+            of = node.attrs.get("shape") or graph.values[node.inputs[0]].shape
+            return [(node.inputs[-1], of[node.attrs.get("axis", 0)])]
+        return [(node.inputs[0], node.attrs["below"])] if "below" in node.attrs else []
+
     def lower(self, node: Node, graph: Graph) -> list[Call]:
         """Kernel calls in order."""
         return [self.call(node, graph)]

@@ -7,8 +7,9 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+import edgetrain as et
 from edgetrain.api import loss_and_gradients
-from edgetrain.errors import ModelError
+from edgetrain.errors import DataError, ModelError
 from edgetrain.importer.decode import decode
 
 from ..cases_sequences import GATES, recurrent
@@ -117,3 +118,53 @@ def test_recurrent_names_what_it_has_no_kernel_for(attrs, said):
     x, target = _data(1, ("y",))
     with pytest.raises(ModelError, match=f"'cell' .LSTM.: {said}"):
         loss_and_gradients(_model("lstm", 1, ("y",), **attrs), {"x": x}, target, loss="mse")
+
+
+def _with_lengths(constant: list[int] | None = None):
+    """x [batch, T, WIDTH], lengths [batch] -> "out" [batch, N], the last state of a GRU."""
+    arrays = [numpy_helper.from_array(a, k) for k, a in _arrays("gru", 1).items()]
+    infos = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", T, WIDTH]),
+        helper.make_tensor_value_info("lengths", TensorProto.INT32, ["batch"]),
+    ]
+    if constant:
+        infos, lengths = infos[:1], np.array(constant, np.int32)
+        infos[0].type.tensor_type.shape.dim[0].dim_value = len(constant)
+        arrays.append(numpy_helper.from_array(lengths, "lengths"))
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["steps"], perm=[1, 0, 2]),
+        helper.make_node(
+            "GRU", ["steps", "w", "r", "b", "lengths"], ["", "h"], "cell", hidden_size=N
+        ),
+        helper.make_node("Squeeze", ["h", "first"], ["out"]),
+    ]
+    arrays.append(numpy_helper.from_array(np.array([0]), "first"))
+    outputs = [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "model", infos, outputs, arrays)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+
+
+@pytest.mark.parametrize("wrong", [T + 1, -1])
+def test_a_length_beyond_the_steps_is_refused(wrong):
+    model = decode(_with_lengths(), Path("model"))
+    rng = np.random.default_rng(5)
+    data = {
+        "x": rng.normal(size=(BATCH, T, WIDTH)).astype(np.float32),
+        "lengths": np.array([T, 1, 2, 1], np.int32),
+        "y": rng.normal(size=(BATCH, N)).astype(np.float32),
+    }
+    program = et.compile(model, minibatch=BATCH, loss="mse", verbose=False)
+    with et.Trainer(program, data, verbose=False) as trainer:
+        trainer.fit(steps=1)
+    data["lengths"][2] = wrong
+    with (
+        pytest.raises(DataError, match=rf"lengths.*{wrong}|{wrong}.*lengths"),
+        et.Trainer(program, data, verbose=False) as trainer,
+    ):
+        trainer.fit(steps=1)
+
+
+def test_constant_lengths_beyond_the_steps_are_refused():
+    model = decode(_with_lengths([T, T + 1, 1, 1]), Path("model"))
+    with pytest.raises(ModelError, match=rf"lengths \[3, 4, 1, 1\].*from 0 to {T}"):
+        et.compile(model, minibatch=BATCH, loss="mse", verbose=False)

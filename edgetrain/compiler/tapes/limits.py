@@ -46,12 +46,9 @@ def input_limits(
         if classes is not None:
             search.found.below[term.target] = classes
     for node in graph.nodes:
-        if op(node.op).chooses:
-            of = node.attrs.get("shape") or graph.values[node.inputs[0]].shape
-            search.bound(node.inputs[-1], of[node.attrs.get("axis", 0)])
-        elif "below" in node.attrs:
-            search.bound(node.inputs[0], node.attrs["below"])
-        elif node.op == "equal" and not options.loss.takes_target:
+        for index, rows in op(node.op).indices(node, graph):
+            search.bound(index, rows)
+        if node.op == "equal" and not options.loss.takes_target:
             search.one_hot(node)
     return search.found
 
