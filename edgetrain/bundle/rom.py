@@ -31,7 +31,8 @@ def llvm_text(image: Image, pointer_bits: int) -> str:
     named = {name for name in used if not name.startswith(apart)} - {"rates"}
     lines = [f"@{name} = external constant i8" for name in sorted(named)]
     lines.append(_bytes("names", names_table(program)))
-    lines.append(_bytes("schedules", b"".join(map(_schedule, SCHEDULES.values()))))
+    bounded = [*SCHEDULES.values()][device.FIRST_SCHEDULES :]
+    lines.append(_bytes("schedules", b"".join(map(_schedule, bounded))))
     lines.append(_table("rates", [(f"et_{name}__plain", 0) for name in RATES], wide))
     rows = [(at, image.place(slot), slot.nbytes) for at, slot in inits]
     digest = state_digest(program)

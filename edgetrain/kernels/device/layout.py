@@ -36,7 +36,7 @@ TARGET, TARGET_NBYTES = 22, 23  # offset of the targets of the eval tape
 INPUTS = 24  # number of inputs that `predict` takes, without sample weights
 # Samples that a loss or an output combines, else 1: padding would affect the result.
 MEASURED, PREDICTED = 25, 26
-# Schedules by number: SCHEDULE_WORDS words each.
+# Schedules from number FIRST_SCHEDULES on, SCHEDULE_WORDS words each; how many there are in all.
 SCHEDULES, SCHEDULE_COUNT = 27, 28
 ROM_WORDS = 29
 

@@ -129,7 +129,7 @@ def _bounds_hold(rates, row):
     return good
 
 
-@kernel("drive_schedule", "memory=host rom=host rates=host out:w:i64[1]", revision="2")
+@kernel("drive_schedule", "memory=host rom=host rates=host out:w:i64[1]", revision="3")
 def drive_schedule():
     """Set the schedule described by the struct at `rates` (the words above); out: 0 or REFUSED."""
 
@@ -138,7 +138,7 @@ def drive_schedule():
         if kind < 0 or kind >= ld_i64(rom, COUNT):
             return False
         if kind >= FIRST:
-            return _bounds_hold(rates, ld_i64(rom, TABLE) + 8 * ROW * kind)
+            return _bounds_hold(rates, ld_i64(rom, TABLE) + 8 * ROW * (kind - FIRST))
         if not _whole_fit(rates, kind, total, size) or not _reals_fit(rates, kind, numbers):
             return False
         last, gamma = max(0, total - 1), ld_f64(rates, GIVEN_NUMBERS)
