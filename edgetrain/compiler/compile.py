@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,6 +22,7 @@ from .plan.candidates import Plan
 from .plan.frontier import check_not_empty, choose_plan, search_frontier
 from .plan.units import units_of
 from .tapes.assemble import assemble
+from .tapes.limits import limits_of
 from .tapes.meanings import meanings_of
 
 
@@ -170,23 +171,30 @@ def of_lengths(
                 raise BudgetError(f"length {name}={size}: {error}", least) from None
             plan, _, facts = make_plan(other, least, decided)
         facts["budget_nbytes"] = budget
-        programs.append((make or proven)(plan, facts))
-        _check_limits(name, longest, programs[-1])
+        program = (make or proven)(plan, facts)
+        programs.append(_limited(name, longest, program, limits_of(plan.candidate).capped))
     first_set, *others = (
         replace(program, recipe={**program.recipe, **asked}) for program in programs
     )
     return first_set.joined(others)
 
 
-def _check_limits(name: str, longest: Program, other: Program) -> None:
-    """Reject integers whose bound depends on the length: a Program has one bound per input."""
+def _limited(name: str, longest: Program, other: Program, capped: Collection[str]) -> Program:
+    """The Program with the limits of the longest length: a Program has one per input.
+
+    Args:
+      capped: inputs whose larger integers act like the largest.
+    Raises:
+      UsageError: an input's limit depends on the length, and larger integers would be wrong.
+    """
     for field, limit in longest.limits.items():
-        if other.limits.get(field) != limit:
+        if other.limits.get(field) != limit and field not in capped:
             raise UsageError(
                 f"lengths: values of {field!r} are below {limit} at {name}={longest.dims[name]}, "
                 f"but below {other.limits.get(field)} at {name}={other.dims[name]}. Compile for "
                 f"one length (--dim {name}={longest.dims[name]})."
             )
+    return replace(other, limits=longest.limits)
 
 
 def proven(plan: Plan, facts: Mapping) -> Program:

@@ -109,6 +109,11 @@ class Loss(Plugin):
         """Number of classes for an output of this shape; None if targets are not classes."""
         return None
 
+    @property
+    def capped(self) -> bool:
+        """Whether targets from `limit` on act like the largest below it."""
+        return False
+
     def is_binary(self, shape: Shape) -> bool:
         """Whether targets are two classes, distinguished by a single logit each."""
         return False

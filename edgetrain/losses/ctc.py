@@ -64,6 +64,10 @@ class CTC(Loss):
         return max(shape[2], shape[1] + 1) if self.input_lengths else shape[2]
 
     @property
+    def capped(self) -> bool:
+        return self.input_lengths  # numbers of time steps
+
+    @property
     def ignores_padding(self) -> bool:
         """Whether targets say how many time steps count; `ignore_index` is about labels."""
         return self.input_lengths

@@ -53,6 +53,7 @@ class Recurrent(Op):
     """One of lstm, gru, rnn."""
 
     structure = Structure.RECURRENT
+    capped = True
 
     def indices(self, node: Node, graph: Graph) -> list[tuple[str, int]]:
         lens = node.inputs[_INPUTS.index("lens")]

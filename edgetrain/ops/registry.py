@@ -147,6 +147,7 @@ class Op:
       states: for a recurrence, the states it passes on, in `attrs['made']`.
       spreads: whether it repeats its input along axes such as the sample axis.
       chooses: whether its last input is indices along attrs['axis'] of the first.
+      capped: whether integers beyond those of `indices` act like the largest.
       reads_rounded: whether the values it reads in backward may be rounded to 8 bits (`--saved`).
     """
 
@@ -160,6 +161,7 @@ class Op:
     weight = 1
     layer = False
     chooses = False
+    capped = False
     spreads = False
     part = ""
     states: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from ..passes.touched_rows import SPREAD
 from ..pipeline import Graphs
 from ..plan.candidates import Candidate, Plan
 from ..plan.frontier import peak_of
-from .limits import input_limits
+from .limits import limits_of
 from .lowering import Instruction, encode
 from .steps import ALIGN, Placed, TapeProblem
 
@@ -77,8 +77,7 @@ def assemble(plan: Plan, facts: Mapping) -> Program:
         "rewire": _rewire(plan, offsets, kernels),
         "eval": evaluate.encode(offsets, kernels),
     }
-    shapes = {name: shape for name, (shape, _) in graphs.outputs.items()}
-    limits = input_limits(candidate.train.graph, options, shapes, graphs.arrays)
+    limits = limits_of(candidate)
     return Program(
         arena_nbytes=plan.arena_nbytes,
         threads=options.threads,
