@@ -298,6 +298,7 @@ class Session(Uncopied):
                 self.ints[word] = counters.get(name, 0)
             for name, word in control.SAVED_REALS.items():
                 self.reals[word] = counters[name]
+            self.ints[control.STATE_PEAKS] = 0  # a failed step may have left some
 
     @property
     def divisor(self) -> float:

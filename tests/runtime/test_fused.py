@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import edgetrain as et
 from edgetrain.errors import RunError, UsageError
+from edgetrain.exporters import export_torch
 from edgetrain.runtime.run.checkpoint import latest
 from edgetrain.runtime.run.rollback import MOST
 from tests.digits_runs import digits_program
@@ -170,6 +172,43 @@ def test_a_run_that_only_fails_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=f"for the {MOST}th time|{MOST} steps in a row"):
         trainer.fit(epochs=10)
     trainer.close()
+
+
+def test_steps_that_fail_one_at_a_time_do_not_stop_a_run(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("edgetrain.runtime.run.rollback.MOST", 3)
+    data = _digits(7)
+    expected = state_after(program(), None, 50, data)
+    found = state_after(program(fused_update=True), tmp_path, 50, data, save_steps=1)
+    assert_same_bits(found, expected)
+
+
+class Inverse(torch.nn.Module):
+    """Features, and the inverse of the first one, which overflows in backward if it is tiny."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1, 1))
+        self.head = torch.nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.cat([1 / (torch.abs(x[:, :1]) @ self.scale), x], 1))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_a_failed_step_leaves_no_peak_of_its_state(name: str, tmp_path: Path) -> None:
+    """The head's moments of the failed step are huge, and are stored before it fails."""
+    torch.manual_seed(0)
+    export_torch(Inverse(), (torch.rand(2, 4),), tmp_path / "net.onnx")
+    x = np.random.default_rng(0).standard_normal((24, 4)).astype(np.float32)
+    x[:, 0] = 1 + np.abs(x[:, 0])
+    x[13] = [1e-25, 1e6, 0, 0]
+    data = x, np.arange(24) % 3
+    options = {"minibatch": 4, "microbatch": 4, "state": "fp16", "optimizer": DIGITS[name]}
+    plain, fused = (
+        et.compile(tmp_path / "net.onnx", fused_update=fused, **options) for fused in (False, True)
+    )
+    expected = state_after(plain, None, 20, data)
+    assert_same_bits(state_after(fused, tmp_path / "run", 20, data, save_steps=1), expected)
 
 
 def test_given_samples_that_fail_leave_the_last_checkpoint(tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ class Workers:
         self._made = made
         self._processes: list[subprocess.Popen] = []
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
-        for thread in self._threads:
-            thread.start()
+        with contextlib.suppress(RuntimeError):  # too many threads: fewer, or none
+            for thread in self._threads:
+                thread.start()
 
     def wait(self, number: int | None = None) -> None:
         """Wait until one task, or every task, is made or has failed."""

@@ -16,7 +16,7 @@ from ..session import StepResult
 from .checkpoint import Loaded, latest
 from .folder import RunFolder
 
-MOST = RETURNS  # failed steps that end a run
+MOST = RETURNS  # failed steps in a row that end a run
 
 
 class Changeable(NamedTuple):
@@ -119,14 +119,15 @@ class Rollback:
         if loaded is None:
             raise RunError(f"step {step + 1}: {_WHY}, and there is no checkpoint to go back to.")
         self.failed.update(loaded.meta.get("failed", ()))
-        if len(self.failed) >= MOST:
+        in_a_row = next(k for k in range(1, MOST + 1) if k == MOST or step - k not in self.failed)
+        if in_a_row == MOST:
             raise RunError(
-                f"step {step + 1}: {_WHY}, for the {MOST}th time in this run. Lower the learning "
+                f"step {step + 1}: {_WHY}, for the {MOST}th time in a row. Lower the learning "
                 f"rate; the last good state is {loaded.used}."
             )
         message = (
             f"step {step + 1}: {_WHY} (norm {result.grad_norm}); going back to {loaded.used}, "
-            f"then skipping this minibatch (failure {len(self.failed)}; {MOST} end the run)."
+            f"then skipping this minibatch ({in_a_row} in a row; {MOST} end the run)."
         )
         self._emit({"event": "warning", "message": message})
         return loaded

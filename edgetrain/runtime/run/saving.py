@@ -53,6 +53,7 @@ class CheckpointWriter:
         self._session, self._folder, self._limit = session, folder, save_total_limit
         self._emit = emit
         self._skipped: Counter[str] = Counter()  # reasons since the last update
+        self._skipped_at: Counter[str] = Counter()  # the same at the last checkpoint
         self._best: tuple[dict[str, np.ndarray], Mapping[str, Any]] | None = None
         self._taken: Mapping[str, Any] = {}  # metadata of a best state not yet written
         program = session.program
@@ -112,7 +113,7 @@ class CheckpointWriter:
                 initial=self._fixed,
                 verify=self._verify,
             )
-        self._saved = repr(meta)
+        self._saved, self._skipped_at = repr(meta), Counter(self._skipped)
         self._emit({"event": "save", "step": step, "path": str(path)})
         return path
 
@@ -191,6 +192,10 @@ class CheckpointWriter:
                 f"step {self._session.step}: {bad_steps} steps in a row did not update the "
                 f"weights: {self._reasons()}; {self.last_state()}."
             )
+
+    def went_back(self) -> None:
+        """The run continues from its last checkpoint; steps since then will be counted again."""
+        self._skipped = Counter(self._skipped_at)
 
     def conclude(self, meta: Mapping[str, Any]) -> None:
         """Save the final state if it changed since the last save: callbacks may have run, and must

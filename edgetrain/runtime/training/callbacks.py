@@ -156,6 +156,14 @@ class Callbacks:
           UsageError: a callback monitors an unknown metric.
         """
         self._check_known([*_WATCHED, *metrics], True)
+        keepers = [item for item in self._all if getattr(item, "keeps", None) is not None]
+        for item in keepers[1:]:
+            if item.keeps != keepers[0].keeps:
+                raise UsageError(
+                    f"callbacks: {_keeper(keepers[0])} and {_keeper(item)} keep different best "
+                    "epochs, but a run keeps one. Use the same monitor, mode and min_delta, or "
+                    "only one of them."
+                )
 
     def _check_known(self, known: list[str], evaluates: bool) -> None:
         if all(hasattr(item, "check_known") for item in self._all):
@@ -187,6 +195,11 @@ class Callbacks:
         self._batch = done
         if not done:
             self.call("on_epoch_begin", epoch, {})
+
+    @property
+    def begin_steps(self) -> bool:
+        """Whether a callback is called before each step."""
+        return bool(self._having["on_train_batch_begin"])
 
     def begin_step(self) -> None:
         """Called before a step."""
@@ -256,6 +269,10 @@ class Callbacks:
         finally:
             self.inside.remove(called)
 
+    def within(self, *hooks: str) -> bool:
+        """Whether one of these hooks is running in this thread."""
+        return any(hook in hooks for thread, hook in self.inside if thread == get_ident())
+
     def check_outside(self, what: str, *hooks: str) -> None:
         """Refuse a call from within a callback.
 
@@ -272,9 +289,17 @@ class Callbacks:
                 "it outside of callbacks."
             )
 
-    def state(self) -> list[list[Any]]:
-        """[class, state] of each callback, as JSON; non-finite numbers become null."""
-        return [[type(item).__name__, _plain(_of(item, "state", dict)())] for item in self._all]
+    def state(self, states: list[Any] | None = None) -> list[list[Any]]:
+        """[class, state] of each callback, as JSON; non-finite numbers become null.
+
+        Args:
+          states: from `states`; default: the current ones.
+        """
+        given = self.states() if states is None else states
+        return [
+            [type(item).__name__, _plain(_of(item, "state", dict)()) if state is None else state]
+            for item, state in zip(self._all, given, strict=True)
+        ]
 
     def states(self) -> list[Any]:
         """The state of each callback, for `restore`; None if it can't be stored as JSON."""
@@ -312,6 +337,10 @@ class Callbacks:
                     f"{label}: the state of callback {name} is invalid ({error!r}). Remove the "
                     "file to use an older one."
                 ) from error
+
+
+def _keeper(item: Any) -> str:
+    return f"{type(item).__name__}({item.monitor!r})"
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -91,6 +91,7 @@ class Learner(Uncopied):
         self._rollback = Rollback(self.program, self.folder, self._emit)
         self.labels: tuple[str, ...] | None = None
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()
+        self._again = False  # save once more when this step's callbacks have been called
         self._fitting, self._owner = allocate_lock(), 0  # the thread that is in `fit`
         self._first: FirstLook | None = None
         self._before = 0, 0.0  # steps and epochs of calls of `fit` and `step` that have returned
@@ -416,23 +417,18 @@ class Learner(Uncopied):
     def _tell(self, result: StepResult) -> None:
         """Send events, call callbacks, and record skipped steps."""
         if self._emit is not self._record or self._record.wants_steps:
-            self._emit(
-                {
-                    "event": "step",
-                    "step": self.steps,
-                    "total_steps": self._until or self.total_steps,
-                    "loss": result.loss,
-                    "lr": result.lr,
-                    "grad_norm": result.grad_norm,
-                    "loss_scale": self.session.loss_scale,
-                    "skipped": result.skipped,
-                    "reason": result.reason,
-                }
-            )
+            total, scale = self._until or self.total_steps, self.session.loss_scale
+            self._emit({
+                "event": "step", "step": self.steps, "total_steps": total, "loss": result.loss,
+                "lr": result.lr, "grad_norm": result.grad_norm, "loss_scale": scale,
+                "skipped": result.skipped, "reason": result.reason,
+            })  # fmt: skip
         if result.rewired:
             self._emit({"event": "rewire", "step": self.steps, **result.rewired})
         self._callbacks.end_step(self, result)
         self._checkpoints.count(result)
+        if self._again:  # saved before all callbacks of this step were called
+            self.save()
 
     def _look(self) -> None:
         """After the first step, warn if the outputs do not suit the loss."""
@@ -506,8 +502,12 @@ class Learner(Uncopied):
             self._keep_program()
             path = self._checkpoints.save(self._meta())
         self._saved_at = time.monotonic()
-        if path is not None:
+        self._again = self._callbacks.within("on_step", "on_train_batch_end")
+        if path is not None and len(self._callbacks):
+            before = repr(self._meta())
             self._callbacks.call("on_save", self, path)
+            if repr(self._meta()) != before:  # a run resumed from here does not call it again
+                self._checkpoints.save(self._meta())
         return path
 
     @contextlib.contextmanager

@@ -61,6 +61,14 @@ class Watch(Callback):
         self.best, self.best_step = value, trainer.steps
         return True
 
+    @property
+    def keeps(self) -> tuple[Any, ...] | None:
+        """Which epoch's state it keeps, as equal values for the same; None if it keeps none."""
+        return None
+
+    def _watched(self) -> tuple[str, float, float]:
+        return self.monitor, self._sign, self.min_delta
+
     def _restore_best(self, trainer: Running) -> None:
         if self.best is not None and self.best_step != trainer.steps:
             trainer.restore_best()
@@ -107,6 +115,10 @@ class EarlyStopping(Watch):
         if self.patience < 1:
             raise UsageError(f"EarlyStopping: patience {patience}: expected at least 1.")
         self.waited, self._resumed = 0, False
+
+    @property
+    def keeps(self) -> tuple[Any, ...] | None:
+        return self._watched() if self.restore_best_weights else None
 
     def on_fit_begin(self, trainer: Running) -> None:
         if self._resumed:  # the resumed run had already been stopped by this callback
@@ -162,6 +174,10 @@ class KeepBest(Watch):
     ) -> None:
         super().__init__(monitor, min_delta=min_delta, mode=mode)
         self.restore = typed("KeepBest: restore", restore, (bool,))
+
+    @property
+    def keeps(self) -> tuple[Any, ...] | None:
+        return self._watched()
 
     def on_epoch_end(self, trainer: Running, event: Mapping[str, Any]) -> None:
         if self.better(trainer, event):

@@ -6,6 +6,8 @@ from typing import Any
 class NoCallbacks:
     """Behaves like an empty `Callbacks`."""
 
+    begin_steps = False
+
     def __len__(self) -> int:
         return 0
 
@@ -15,11 +17,17 @@ class NoCallbacks:
     check_monitors = check_evaluated = begin_fit = begin_epoch = begin_step = nothing
     end_step = end_evaluation = end_epoch = end_fit = call = check_outside = restore = nothing
 
-    def state(self) -> list[list[Any]]:
-        """The state of no callbacks."""
+    def states(self) -> list[Any]:
+        """The states of no callbacks."""
         return []
 
-    states = state
+    def state(self, states: list[Any] | None = None) -> list[list[Any]]:
+        """The same."""
+        return []
+
+    def within(self, *hooks: str) -> bool:
+        """No hook is running."""
+        return False
 
     def load_state(self, states: list[list[Any]], label: str) -> None:
         """Refuse a run that had callbacks, as `Callbacks.load_state`."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -26,6 +25,7 @@ from .epochs import Passes
 from .evaluation import check_source, evaluate_batches, evaluate_source
 from .learner import Learner
 from .opening import opened, opened_data
+from .rounds import Rounds
 from .settings import Settings, check_length
 from .signals import StopRequests
 
@@ -78,6 +78,7 @@ class Trainer(Learner):
         with _loading(given.verbose):
             super().__init__(program, out, given)
             self._stop, self._resumed, self._position = StopRequests(), "", Position()
+            self._rounds = Rounds(self._changeable, self._restore, lambda: self.steps)
             self._open(data)
         if self.folder:
             with self.folder.held():  # fail before training if it can't be
@@ -301,7 +302,7 @@ class Trainer(Learner):
         if passes.placed and passes.length:
             position.epoch, position.done = divmod(self.steps, passes.length)
         passes.begin(position.epoch, position.done)
-        with self._undone_without_a_step():
+        with self._rounds.undone_without_a_step():
             self._callbacks.begin_epoch(position.epoch, position.done)
             self._rollback.remember(self.steps, self._changeable())
             while not (position.ended or self._ending):
@@ -333,7 +334,9 @@ class Trainer(Learner):
             passes.ready()
         except EndOfPass:
             return False
-        self._callbacks.begin_step()
+        if self._callbacks.begin_steps:
+            self._rounds.begin()
+            self._callbacks.begin_step()
         with self.session.turn:
             result = self._run(passes)
             if result is None:
@@ -371,6 +374,7 @@ class Trainer(Learner):
     def _go_back(self, passes: Passes, result: StepResult) -> None:
         """Go back to the last checkpoint after a failed step."""
         loaded = self._rollback.back(self.steps - 1, result)
+        self._checkpoints.went_back()
         passes.check_again()
         self._take_state(loaded)
         if begun := self._rollback.begun_at(self.steps):
@@ -385,7 +389,7 @@ class Trainer(Learner):
 
     def _close(self, event: Event, evaluate: bool) -> Event:
         """Evaluate after an epoch, and call callbacks."""
-        with self._undone_without_a_step():
+        with self._rounds.undone_without_a_step():
             if evaluate:
                 self._callbacks.call("on_test_begin", {})
                 result = self._evaluated(None, None)
@@ -405,18 +409,6 @@ class Trainer(Learner):
         self.session.lr = before.lr
         self._restore_weights(before.weights)
         self._callbacks.restore(before.callbacks)
-
-    @contextlib.contextmanager
-    def _undone_without_a_step(self) -> Iterator[None]:
-        """If the block fails before another step is done, restore what callbacks have changed: the
-        next `fit` calls them again."""
-        steps, before = self.steps, self._changeable()
-        try:
-            yield
-        except BaseException:
-            if self.steps == steps:
-                self._restore(before)
-            raise
 
     # Evaluation and output.
 
@@ -473,14 +465,18 @@ class Trainer(Learner):
     # State on disk.
 
     def _meta(self) -> dict[str, Any]:
+        now = self._rounds.before or self._changeable()
+        changed = {**self._changed, "loss_weights": now.weights}
+        changed = {name: value for name, value in changed.items() if value is not None}
         return {
-            "step": self.steps, "total_steps": self.total_steps, "lr": self.lr,
+            "step": self.steps, "total_steps": self.total_steps, "lr": now.lr,
             "started_lr": self._started_lr, "counters": self.session.counters(),
             "schedule": self.schedule.to_json(), "seen": self.session.seen(self.schedule),
             "recipe": self.program.digest(), **self._counts(),
-            "position": self._position.to_json(), "callbacks": self._callbacks.state(),
+            "position": self._position.to_json(),
+            "callbacks": self._callbacks.state(now.callbacks),
             "labels": None if self.labels is None else list(self.labels),
-            **({"changed": self._changed} if self._changed else {}), **self._rollback.to_json(),
+            **({"changed": changed} if changed else {}), **self._rollback.to_json(),
             **({"diverged": True} if self._checkpoints.diverged else {}),
             **({"lengths": result} if (result := self._by_length()) else {}),
         }  # fmt: skip
