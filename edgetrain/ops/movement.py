@@ -82,16 +82,16 @@ class Expand(Op):
             grads.contribute(node.inputs[0], "bgrad", [dy, "", ""], {"rule": "id"})
 
 
-register(View("view", cost=0, samples=samples.unchanged))
-register(Copy("copy", cost=0, rounds=True, samples=samples.copied))
+register(View("view", cost=0, samples=samples.unchanged, moves_only=True))
+register(Copy("copy", cost=0, rounds=True, samples=samples.copied, moves_only=True))
 _SPREAD = "x -> y", lambda v, _: spread(v["x"].shape, v["y"].shape)
-register(Expand("expand", *_SPREAD, kernel="copy", samples=samples.linear))
+register(Expand("expand", *_SPREAD, kernel="copy", samples=samples.linear, moves_only=True))
 # A copy without gradient: for a shift that cancels out in exact arithmetic.
 _BROADCAST = Structure.BROADCAST
 register(
     Op(
         "detach", *_SPREAD, kernel="copy", cost=0, gradient="", samples=samples.linear,
-        structure=_BROADCAST,
+        structure=_BROADCAST, moves_only=True,
     )
 )  # fmt: skip
 

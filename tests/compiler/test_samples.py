@@ -4,8 +4,10 @@ import math
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import numpy_helper
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - its own name
 
@@ -20,6 +22,7 @@ from edgetrain.compiler.plan.frontier import microbatches
 from edgetrain.errors import BudgetError, DataError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
+from edgetrain.importer.decode import decode
 from tests.quick import slow_unless
 
 MINIBATCH, WIDTH = 8, 5
@@ -246,3 +249,30 @@ def test_samples_of_examples_are_independent(path: Path) -> None:
     loss = OF_EXAMPLES.get(path.parent.name, "cross_entropy")
     options = make_options(loss=loss, minibatch=MINIBATCH)
     assert Compilation(et.load_onnx(path), options).prepared.samples.kind == INDEPENDENT
+
+
+_SIZE = "s = Shape(x) zero = Constant<value = int64 {0}>() n = Gather(s, zero) "
+SMALL = {
+    "a branch": _SIZE
+    + "one = Constant<value = int64 {1}>() c = Equal(n, one) y = If(c) <then_branch = t () => "
+    "(float[N, 5] a) { a = Add(h, h) }, else_branch = e () => (float[N, 5] b) { b = Identity(h) }>",
+    "at most": _SIZE
+    + "f = Cast<to=1>(n) most = Constant<value = float {2.5}>() q = Min(f, most) y = Div(h, q)",
+    "a choice": _SIZE
+    + "two = Constant<value = int64 {2}>() c = Less(n, two) five = Constant<value = float {5.0}>() "
+    "unit = Constant<value = float {1.0}>() q = Where(c, five, unit) y = Mul(h, q)",
+}
+
+
+@pytest.mark.parametrize("way", SMALL)
+def test_a_net_that_treats_small_batches_otherwise_is_not_split(way: str) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> net (float[N, 6] x) => (float[N, 5] y) '
+        f"{{ h = MatMul(x, w) {SMALL[way]} }}"
+    )
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones((6, 5), np.float32), "w"))
+    model = decode(proto, Path("net"))
+    found = Compilation(model, make_options(minibatch=8, loss="mse")).prepared.samples
+    assert found.kind == MIXED and "in a batch of" in found.why
+    with pytest.raises(UsageError, match="can't be split"):
+        et.compile(model, minibatch=8, microbatch=1, loss="mse", verbose=False)

@@ -13,6 +13,7 @@ minibatch is the mean over batches of that size, whatever the budget.
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -96,7 +97,37 @@ def proof_of(batch: int, chosen: Bindable, options: ModelOptions) -> Samples:
         two = replace(options, minibatch=2)
         with contextlib.suppress(ModelError):  # the graph accepts only one sample
             return _of_batches(chosen, two, 0)
-    return replace(_of_batches(chosen, options, batch), batch=batch)
+    result = replace(_of_batches(chosen, options, batch), batch=batch)
+    why = "" if batch or result.kind == MIXED else _differs(chosen, options)
+    return replace(result, kind=MIXED, why=why) if why else result
+
+
+def _differs(chosen: Bindable, options: ModelOptions) -> str:
+    """Why a batch of one or two computes something else than a larger one; "" if it does not."""
+    model = chosen.freed()
+    sides = []
+    for batch in (1, 2, _FEW):
+        with contextlib.suppress(ModelError):  # it accepts no such batch
+            sides.append(_Side(model, options, batch))
+    first, *others = [(side, _computing(side)) for side in reversed(sides)]
+    for side, nodes in others:
+        for node, other in zip_longest(first[1], nodes):
+            if node is None or other is None or not _alike(node, other):
+                named = node or other
+                return f"node {named.origin!r} ({named.op}) differs in a batch of {side.batch}"
+        for name, array in first[0].arrays.items():
+            other = side.arrays.get(name)
+            if other is not None and other.shape == array.shape:
+                try:
+                    _degree([array, other], [first[0].batch, side.batch])
+                except Mixes:
+                    return f"constant {name!r} differs in a batch of {side.batch}"
+    return ""
+
+
+def _computing(side: "_Side") -> list[Node]:
+    """The nodes that do more than move numbers, which may be views in a batch of one."""
+    return [node for node in side.graph.nodes if not op(node.op).moves_only]
 
 
 def _of_batches(chosen: Bindable, options: ModelOptions, fixed: int) -> Samples:
@@ -200,11 +231,8 @@ class _Pair:
     def _check_alike(self, nodes: tuple[Node, ...]) -> None:
         """Check that nodes differ only in sizes; otherwise they depend on the batch size."""
         first, last = nodes[0], nodes[-1]
-        alike = (first.op, first.inputs, first.outputs) == (last.op, last.inputs, last.outputs)
-        floats = [
-            [v for _, v in sorted(node.attrs.items()) if isinstance(v, float)] for node in nodes
-        ]
-        if not alike or not np.array_equal(floats[0], floats[-1], equal_nan=True):
+        alike = (first.inputs, first.outputs) == (last.inputs, last.outputs)
+        if not alike or not _alike(first, last):
             raise Mixes(f"node {first.origin!r} ({first.op}) depends on the batch size")
 
     def _of(self, at: int, name: str) -> State:
@@ -284,6 +312,14 @@ class _Pair:
         axis, _ = _growth(shapes, [side.batch for side in self._sides])
         if along(shapes[0], state.stride, self._sides[0].batch) != [axis]:
             raise Mixes("splits the batch axis")
+
+
+def _alike(first: Node, last: Node) -> bool:
+    """Whether two nodes have the same op and the same real numbers as attributes."""
+    floats = [
+        [v for _, v in sorted(node.attrs.items()) if isinstance(v, float)] for node in (first, last)
+    ]
+    return first.op == last.op and np.array_equal(*floats, equal_nan=True)
 
 
 def _growth(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> tuple[int, int]:

@@ -78,7 +78,9 @@ def limits_of(candidate: Candidate) -> Limits:
     return input_limits(candidate.train.graph, candidate.options, shapes, graphs.arrays)
 
 
-_MOVERS = ("copy", "expand", "detach", "where")  # nodes that only move integers
+def _passes(node: Node) -> bool:
+    """Whether a node passes integers on: they can be followed back through it."""
+    return op(node.op).moves_only or node.op == "where"
 
 
 class _Search:
@@ -127,7 +129,7 @@ class _Search:
         held = set(out)
         for node in self._graph.nodes if out else ():
             reads = [name for name in node.reads if self._graph.root(name) in held]
-            if node.op in _MOVERS and reads:
+            if _passes(node) and reads:
                 held.update(node.writes)
                 continue
             for name in reads:
@@ -168,7 +170,7 @@ class _Search:
         if value.role == "input":
             return [Source(root, at, None)]
         node = self._makers.get(root)
-        if node is None or node.op not in _MOVERS:
+        if node is None or not _passes(node):
             return []
         if node.op == "where":
             return self._where(node, at)
