@@ -113,13 +113,13 @@ def _differs(chosen: Bindable, options: ModelOptions) -> str:
     for side, nodes in others:
         for node, other in zip_longest(first[1], nodes):
             if node is None or other is None or not _alike(node, other):
-                named = node or other
-                return f"node {named.origin!r} ({named.op}) differs in a batch of {side.batch}"
+                one = node or other or side.graph.nodes[-1]
+                return f"node {one.origin!r} ({one.op}) differs in a batch of {side.batch}"
         for name, array in first[0].arrays.items():
-            other = side.arrays.get(name)
-            if other is not None and other.shape == array.shape:
+            own = side.arrays.get(name)
+            if own is not None and own.shape == array.shape:
                 try:
-                    _degree([array, other], [first[0].batch, side.batch])
+                    _degree([array, own], [first[0].batch, side.batch])
                 except Mixes:
                     return f"constant {name!r} differs in a batch of {side.batch}"
     return ""
@@ -316,10 +316,10 @@ class _Pair:
 
 def _alike(first: Node, last: Node) -> bool:
     """Whether two nodes have the same op and the same real numbers as attributes."""
-    floats = [
+    one, two = (
         [v for _, v in sorted(node.attrs.items()) if isinstance(v, float)] for node in (first, last)
-    ]
-    return first.op == last.op and np.array_equal(*floats, equal_nan=True)
+    )
+    return first.op == last.op and np.array_equal(one, two, equal_nan=True)
 
 
 def _growth(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> tuple[int, int]:
