@@ -17,7 +17,7 @@ from edgetrain.cli import main
 from edgetrain.errors import UsageError
 from edgetrain.kernels.targets import TARGETS
 from edgetrain.runtime.samples.check import state_digest
-from edgetrain.runtime.samples.file import HEAD_NBYTES, MAGIC
+from edgetrain.runtime.samples.file import HEAD_NBYTES, MAGIC, write_samples
 from tests.bundle.loaded import Loaded
 from tests.runtime import length_nets
 
@@ -176,7 +176,6 @@ def test_main_says_no_accuracy_of_a_loss_that_counts_nothing(two_layers, tmp_pat
 
 
 def test_samples_of_bytes_stay_bytes(program, tmp_path):
-    from edgetrain.runtime.samples.file import write_samples
     from tests.digits_runs import digits_program
 
     digits = digits_program(threads=1)
@@ -185,6 +184,39 @@ def test_samples_of_bytes_stay_bytes(program, tmp_path):
     assert nbytes == len(data) == HEAD_NBYTES + 1797 * (64 + 4)
     with pytest.raises(et.errors.DataError, match="the model expects"):
         write_samples(program, et.open_data("digits"), tmp_path / "wrong.samples")
+
+
+def _bytes_and(tmp_path, kind) -> str:
+    """Samples with training bytes and test values of `kind`."""
+    draw = np.random.default_rng(1)
+    x, y = draw.integers(0, 256, (24, 6)).astype(np.uint8), np.arange(24) % 3
+    held = x[:5].astype(kind) / (255 if kind == "float32" else 1)
+    path = tmp_path / f"{kind}.npz"
+    np.savez(path, x_train=x, y_train=y, x_test=held.astype(kind), y_test=y[:5])
+    return f"npz:{path}"
+
+
+@pytest.mark.parametrize(("kind", "width"), [("uint8", 6 + 4), ("float32", 6 * 4 + 4)])
+def test_samples_are_bytes_only_if_both_splits_are(program, tmp_path, kind, width):
+    data, path = et.open_data(_bytes_and(tmp_path, kind)), tmp_path / "two.samples"
+    assert write_samples(program, data, path) == len(path.read_bytes())
+    content = path.read_bytes()
+    assert struct.unpack_from("<4I2f2I", content)[6] == width
+    assert len(content) == HEAD_NBYTES + (24 + 5) * width
+
+
+def test_a_sample_of_another_type_than_the_first_is_refused(program, tmp_path, monkeypatch):
+    data, path = et.open_data(_bytes_and(tmp_path, "uint8")), tmp_path / "two.samples"
+    read = data.read
+
+    def first_is_bytes(names, indices, *given):
+        found = read(names, indices, *given)
+        return found if len(indices) == 1 else {k: v.astype(np.int8) for k, v in found.items()}
+
+    monkeypatch.setattr(data, "read", first_is_bytes)
+    with pytest.raises(et.errors.DataError, match="sample 0: x is int8; expected uint8"):
+        write_samples(program, data, path)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
