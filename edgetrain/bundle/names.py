@@ -19,21 +19,31 @@ PARAMETER = "PARAM"
 _PREFIX = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _MOST = 31  # letters
 _OWN = "net"  # the default, also a variable in main.c, which does no harm
+_MAKE = {"makefile", "gnumakefile", "all"}  # files that make reads, and a common goal
 _COMMENT = re.compile(r"/\*.*?\*/|\"[^\"\n]*\"|^\s*#\s*include.*?$", re.S | re.M)
 
 
-def check_prefix(name: str) -> None:
-    """Check that C and C++ can compile a bundle with this prefix.
+def check_name(name: str) -> None:
+    """Check that files can have this name.
 
     Raises:
-      UsageError: it is not a valid C prefix, or a name is already used.
+      UsageError: it has other characters, or is too long.
     """
     fits = _PREFIX.fullmatch(name) and len(name) <= _MOST
     if not fits:
         raise UsageError(
-            f"name {name[:80]!r}: expected a C prefix of at most {_MOST} lower-case letters, "
-            "digits and single underscores, such as digits. Choose one with --name."
+            f"name {name[:80]!r}: expected a letter and at most {_MOST - 1} more lower-case "
+            "letters, digits and single underscores, such as digits. Choose one with --name."
         )
+
+
+def check_prefix(name: str) -> None:
+    """Check that C and C++ can compile a bundle with this prefix, and make can build it.
+
+    Raises:
+      UsageError: it is not a valid C prefix, or a name is already used.
+    """
+    check_name(name)
     if name.endswith("_t"):
         raise UsageError(f"name {name!r}: POSIX reserves names in _t. Choose another with --name.")
     lower, upper = declared()
@@ -49,8 +59,8 @@ def check_prefix(name: str) -> None:
     taken = sorted(written & reserved())
     if taken:
         raise UsageError(
-            f"name {name!r}: {taken[0]!r} is already used in C, C++, their libraries or main.c. "
-            "Choose another with --name."
+            f"name {name!r}: {taken[0]!r} is already used in C, C++, their libraries, main.c or "
+            "the Makefile. Choose another with --name."
         )
 
 
@@ -80,7 +90,8 @@ def reserved() -> frozenset[str]:
     reserved.txt: words of C23 and C++20, names in glibc's and newlib's headers of ISO C and POSIX,
     and names of these headers.
     """
-    result = set((TEMPLATES / "reserved.txt").read_text().split())
+    result = set((TEMPLATES / "reserved.txt").read_text().split()) | _MAKE
+    result |= set(re.findall(r"(?m)^([a-z]+):", (TEMPLATES / "Makefile").read_text()))
     for path in TEMPLATES.glob("*.[ch]"):
         result |= set(re.findall(r"(?<![\w$}{])[a-z]\w*", _code(path)))
     for function in (*FUNCTIONS, THREADS, LOSSES, PASS, LENGTH):

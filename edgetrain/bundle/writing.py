@@ -26,7 +26,7 @@ from .archive import archive
 from .image import Image, image_of, mapped_bytes, mapped_nbytes
 from .lengths import lengths_of, tapes_of
 from .losses import losses_of, targets_of
-from .names import check_prefix
+from .names import check_name, check_prefix
 
 CHECKED_STEPS = 5
 _MAPPED = 2**30  # bytes of constants within reach of 32-bit offsets, with room for the rest
@@ -53,7 +53,7 @@ def write_bundle(
     NAME.weights, which main reads; with `cc` also the executable.
 
     Args:
-      name: prefix of all symbols, such as `digits`.
+      name: prefix of all symbols, such as `digits`; for WebAssembly the name of the files.
       target: target name from kernels/targets.py; None: the Program's own.
       size: optimise for size instead of speed.
       cc: C compiler that builds the executable; "zig": the one in the `ziglang` package.
@@ -68,7 +68,7 @@ def write_bundle(
       RunError: a file can't be written.
     """
     where, processor = Path(directory), _target(program, target)
-    check_prefix(name)
+    (check_name if processor.module else check_prefix)(name)
     check_directory(where, "-o")
     _check_addressed(program, max(one.arena_nbytes for one in (program, *sets)))
     image = image_for(program, 64 if processor.lanes > 1 else 8, sets)

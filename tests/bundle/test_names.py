@@ -90,6 +90,7 @@ WORDS = [
     "posix", "linux", "unix", "stdin", "printf", "read", "open", "time", "exp", "index", "memcpy",
     "signal", "environ", "uint", "ushort", "sched", "sem", "pthread_attr", "map", "math", "string",
     "stdio", "errno", "wchar", "size_t", "my_t", "a__b", "a_", "_a", "9a", "A", "", "a" * 32,
+    "clean", "makefile", "gnumakefile", "all",
     "check", "samples", "weights", "report", "memory", "board", "fill", "store", "value", "é",
 ]  # fmt: skip
 
@@ -99,6 +100,17 @@ def test_prefixes_with_a_meaning_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="Choose (one|another) with --name") as caught:
         names.check_prefix(name)
     assert str(caught.value).startswith(f"name {name!r}:")
+
+
+@pytest.mark.parametrize("name", ["time", "int", "clean", "my_t", "train_data", "a" * 31])
+def test_names_of_modules_need_no_meaning_in_c(name: str) -> None:
+    names.check_name(name)
+
+
+@pytest.mark.parametrize("name", ["Time", "9a", "a_", "a__b", "", "a" * 32, "../a", "é"])
+def test_names_that_files_cannot_have_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="expected a letter and at most 30 more"):
+        names.check_name(name)
 
 
 @pytest.mark.parametrize("name", ["net", "digits", "h", "a1_b2", "cnn", "lstm", "model", "a" * 31])

@@ -116,6 +116,9 @@ def test_an_address_that_cannot_be_used_is_refused(module_program, tmp_path, cap
     assert main(["serve", edge, "--host", "192.0.2.1", "--port", "0"]) == 2
     error = capsys.readouterr().err
     assert "192.0.2.1" in error and "--host" in error
+    assert main(["serve", edge, "--host", "127.0.0.\udcff", "--port", "0"]) == 2
+    error = capsys.readouterr().err
+    assert r"host '127.0.0.\udcff': not an address" in error and "--host" in error
     assert main(["serve", edge, "--port", "65536"]) == 2
 
 

@@ -63,6 +63,6 @@ def _written(out: Path, name: str, made: dict[str, Any]) -> str:
 
 
 def name_of(path: str) -> str:
-    """A prefix for C functions, made from a file name."""
-    plain = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")[:31]
+    """A name for files and a prefix for C functions, made from a file name."""
+    plain = re.sub(r"[^a-z0-9]+", "_", Path(path).stem.lower()).strip("_")[:31].rstrip("_")
     return plain if plain[:1].isalpha() else f"net_{plain}"[:31].rstrip("_")

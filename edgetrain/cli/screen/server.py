@@ -40,7 +40,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler)
-        except OSError as error:
+        except (OSError, TypeError, ValueError) as error:  # or a host that has no encoding
             raise UsageError(_refused(host, port, error)) from error
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.server_port}/"
@@ -51,7 +51,9 @@ class Server(http.server.ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _refused(host: str, port: int, error: OSError) -> str:
+def _refused(host: str, port: int, error: Exception) -> str:
+    if not isinstance(error, OSError):
+        return f"host {host!r}: not an address. Choose one of this machine with --host."
     if error.errno == errno.EADDRINUSE:
         return f"port {port}: already in use. Choose another with --port."
     if error.errno == errno.EACCES:
