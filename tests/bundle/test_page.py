@@ -4,6 +4,7 @@ import random
 import time
 
 import pytest
+from onnx import save
 
 import edgetrain as et
 from edgetrain.api import bundle
@@ -11,6 +12,7 @@ from edgetrain.data.registry import open_data
 from edgetrain.runtime.samples.check import checked_run
 from tests.bundle import node
 from tests.bundle.browser import missing, served, tab
+from tests.compiler.nets import Net
 from tests.digits_runs import MODEL
 
 WHY = missing() or node.missing()
@@ -30,6 +32,22 @@ def test_reloads_at_any_moment_change_no_bit(module_folder, module_program, tmp_
         end = page.waited(lambda facts: facts.get("step") == str(STEPS) and "digest" in facts)
         assert end["digest"] == f"{checked_run(module_program, STEPS).digest:08x}"
         assert page.waited(lambda facts: "bits" in facts)["bits"] == "true"
+
+
+@pytest.mark.slow
+def test_pictures_of_any_size_are_drawn(tmp_path):
+    """JavaScript takes about 120,000 arguments; a picture here has 129,600 values."""
+    net = Net(1, 360, 360)
+    net.add("AveragePool", ["x"], "small", kernel_shape=[36, 36], strides=[36, 36])
+    net.add("Flatten", ["small"], "flat")
+    net.add("Gemm", ["flat", net.weight("w", 100, 3), net.weight("b", 3)], "y")
+    save(net.proto("y"), tmp_path / "net.onnx")
+    model = et.load_onnx(tmp_path / "net.onnx")
+    bundle(et.compile(model, target="wasm32", minibatch=2), tmp_path / "page", name="large")
+    with served(tmp_path / "page") as address, tab(tmp_path / "profile") as page:
+        page.open(f"{address}/index.html?steps=2")
+        page.waited(lambda facts: facts.get("step") == "2" and "digest" in facts)
+        assert page.run("return document.querySelectorAll('#samples canvas').length") == 8
 
 
 @pytest.mark.slow

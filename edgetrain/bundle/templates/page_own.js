@@ -87,7 +87,7 @@ function guess({ guess: out, x }) {
 }
 function guessClass(out) {
   const some = out.every((v) => v >= 0 && v <= 1) && Math.abs(out.reduce((a, b) => a + b) - 1) < .01;
-  const top = Math.max(...out), parts = some ? out : out.map((v) => Math.exp(v - top));
+  const top = highest(out), parts = some ? out : out.map((v) => Math.exp(v - top));
   const sum = parts.reduce((a, b) => a + b), best = out.indexOf(top);
   const order = out.map((_, k) => k);
   if (classes > MANY) order.sort((a, b) => out[b] - out[a]).splice(8);
@@ -299,7 +299,7 @@ function tabled(rows) {
     for (const cell of cells) row.insertCell().textContent = cell;
   };
   line(["row", classes ? "class" : "prediction"]);
-  rows.slice(0, 200).forEach(({ out }, k) => line([k + 1, classes ? called(out.indexOf(Math.max(...out)))
+  rows.slice(0, 200).forEach(({ out }, k) => line([k + 1, classes ? called(out.indexOf(highest(out)))
     : [...out].slice(0, FEW).map((v) => v.toPrecision(4)).join(", ")]));
   at("found").replaceChildren(table);
   said(`${rows.length} rows predicted${rows.length > 200 ? "; the first 200 are shown" : ""}.`);

@@ -209,7 +209,7 @@ function guessed(id) {
 /** Add samples, and train on all samples for a while. */
 async function learn(some) {
   await Promise.all(some.map((one) => database && asked(store("own", "readwrite").add(one))));
-  own.push(...some);
+  for (const one of some) own.push(one);
   renewed();
   if (!training) [training, left, lesson] = [true, LESSON, some.length];
   else if (lesson) [left, lesson] = [LESSON, lesson + some.length];
