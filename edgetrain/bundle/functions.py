@@ -46,7 +46,8 @@ FUNCTIONS = (
         (("NAME_fill *", "fill"), ("void *", "user"), ("int64_t", "train"), ("int64_t", "held")),
         ("memory", "fill", "user", "train", "held"),
         "Set the source of samples: `train` training samples (split 1), `held` for eval (split 0). "
-        "A minibatch that poll has begun must be finished first.",
+        "A minibatch that poll has begun must be finished first. With 32-bit addresses, counts "
+        "above 2147483647 are %N_REFUSED.",
     ),
     Function(
         "input", "drive_input",
@@ -98,7 +99,8 @@ FUNCTIONS = (
         (("const void *", "x"), ("int64_t", "samples"), ("float *", "out")),
         ("memory", "rom", "x", "samples", "out"),
         "Compute out[samples][%N_OUTPUT] from raw samples (several inputs: x is an array of "
-        "pointers); if samples are evaluated together, only whole microbatches (or %N_REFUSED).",
+        "pointers); if samples are evaluated together, only whole microbatches (or %N_REFUSED). "
+        "With 32-bit addresses, at most 2147483647 samples.",
     ),
     Function(
         "save", "drive_save", (("const NAME_store *", "store"),), ("memory", "rom", "store"),
@@ -286,7 +288,7 @@ def llvm_text(
     lines += [_open(prefix, hosted, pointer_bits, align, nbytes)]
     lines += [] if hosted else [init_text(prefix, pointer_bits, "internal")]
     several = _has_lengths(found)
-    lines += [_wrapper(prefix, function, several) for function in found]
+    lines += [_wrapper(prefix, function, several, pointer_bits == 32) for function in found]
     lines += [_FILLED_TEXT] if several else []
     if THREADS in found:
         lines.append(
@@ -387,8 +389,13 @@ _FILLED_TEXT = f"""define internal i32 @.filled(ptr %net, i32 %split, i64 %sampl
 }}"""
 
 
-def _wrapper(prefix: str, function: Function, several: bool = False) -> str:
-    """LLVM text of one function; `several`: use the ROM of the current length."""
+def _wrapper(prefix: str, function: Function, several: bool, short: bool) -> str:
+    """LLVM text of one function.
+
+    Args:
+      several: use the ROM of the current length.
+      short: operands of kernels have 32 bits; a kernel refuses -1 in place of a larger count.
+    """
     given = {"memory": "ptr"} | {n: _TYPES.get(c, "ptr") for c, n in function.parameters}
     kind = _TYPES.get(function.returns, "void")
     head = ", ".join(f"{llvm} %{name}" for name, llvm in given.items())
@@ -405,7 +412,15 @@ def _wrapper(prefix: str, function: Function, several: bool = False) -> str:
             f"  ret {kind} %early",
             "go:",
         ]
-    own = [*function.words, *([".out"] if kind != "void" else [])]
+    wide = [name for name, llvm in given.items() if llvm == "i64" and name in function.words]
+    for name in wide if short else ():
+        lines += [
+            f"  %{name}.far = icmp ugt i64 %{name}, {2**31 - 1}",
+            f"  %{name}.fits = select i1 %{name}.far, i64 -1, i64 %{name}",
+        ]
+        given[f"{name}.fits"] = "i64"
+    own = [f"{word}.fits" if short and word in wide else word for word in function.words]
+    own += [".out"] if kind != "void" else []
     lines += _call("", function.kernel, own, given, several)
     if kind == "void":
         return "\n".join([*lines, "  ret void\n}"])

@@ -35,8 +35,12 @@ _FACTS = "const NET = null; /* facts of this network */"
 # Parts of net.js that net_lengths.js replaces in modules with several lengths.
 _PART = re.compile(r"(?ms)^/\* begin ([\w ]+) \*/\n(.*?)^/\* end \1 \*/\n")
 _IDLE = re.compile(r"(?s)(?<=\n)\s*(?:/\*\*.*?\*/\s*)*")  # comments (as in the types), indents
+_LATE = re.compile(r"(?m)(?<=[;,{(]) +// .*$")  # comments after code
+_STRING = r'"[^"]*"|`(?:[^`$]|\$(?!\{)|\$\{(?:[^`{}]|`[^`]*`)*\})*`'
+_BROKEN = re.compile(r"(?<=[{(,])\n|\n(?=\})")  # ends of lines that can be removed
 # Strings, or punctuation whose surrounding blanks can be removed.
-_PLAIN = re.compile(r'("[^"]*")| *([=,;:(){}<>*&|]) *')
+_PLAIN = re.compile(rf"({_STRING})| *([=,;:(){{}}<>*&|?!%^\[\]]) *| ?([-+/]=?) (?=[\w(])")
+_OTHER = re.compile(r"^//|/\*|[`']")  # after removing strings: a line that stays as it is
 _ALIGN = 64  # of slots: gaps between neighbours are smaller
 _SCRATCH = 256  # bytes for reports and schedules
 _SLACK = 1024  # bytes of stack beyond the deepest call chain
@@ -169,9 +173,12 @@ def _read(template: str) -> str:
 
 def _short(script: str) -> str:
     """The script without comments, indentation and unneeded blanks."""
-    lines = _IDLE.sub("", script).split("\n")
-    whole = re.compile("[/`']")  # lines that may contain other strings
-    return "\n".join(one if whole.search(one) else _PLAIN.sub(r"\1\2", one) for one in lines)
+    lines = _LATE.sub("", _IDLE.sub("", script)).split("\n")
+    short = [
+        one if _OTHER.search(re.sub(_STRING, "", one)) else _PLAIN.sub(r"\1\2\3", one)
+        for one in lines
+    ]
+    return _BROKEN.sub("", "\n".join(short))
 
 
 def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import pytest
 import edgetrain as et
 from device_tests import kinds
 from edgetrain.api import bundle
-from edgetrain.bundle import module
+from edgetrain.bundle import module, names
 from edgetrain.bundle.names import TEMPLATES
 from edgetrain.bundle.writing import of_length
+from edgetrain.cli.commands.bundle import name_of
 from edgetrain.errors import UsageError
 from edgetrain.kernels import targets
 from edgetrain.kernels.emission import objects
@@ -80,6 +81,24 @@ def test_a_missing_linker_is_said_first(program, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="target wasm32: no linker for WebAssembly"):
         bundle(program, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_module_takes_names_that_c_does_not(program, tmp_path):
+    if missing():
+        pytest.skip(missing())
+    manifest = bundle(program, tmp_path, name="time")
+    assert (
+        said(tmp_path, "time", "print((await net.check()).digest);") == manifest["check"]["digest"]
+    )
+    with pytest.raises(UsageError, match="name 'Time': expected a letter"):
+        bundle(program, tmp_path / "out", name="Time")
+
+
+@pytest.mark.parametrize(
+    "file", ["Über v2.edge", f"{'a' * 30}_b.edge", "9.edge", "--.edge", "time.edge"]
+)
+def test_every_file_name_gives_a_name(file):
+    names.check_name(name_of(file))
 
 
 def test_the_digest_is_pythons(folder, program):
@@ -304,12 +323,78 @@ try { CALL; print(""); } catch (error) { print(error.message); }
         ("run.data({ train: 8, sample, shift: -.5 })", "for bytes"),
         ("run.data({ x: [...x], y: [...y] })", "typed arrays"),
         ("run.data({ sample })", "train: undefined"),
+        ("run.data({ train: 2 ** 31, sample })", "train: 2147483648; expected 32-bit integers"),
+        ("run.data({ train: 2 ** 32 + 8, sample })", "train: 4294967304"),
+        ("run.data({ train: 8, held: 1.5, sample })", "held: 1.5"),
+        ("run.data({ train: 8, held: 2 ** 40, sample })", "held: 1099511627776"),
+        ("run.split(1.5)", "split: 1.5"),
+        ("run.split(2 ** 32 + 1)", "split: 4294967297"),
+        (
+            "run.data({ x, y: Float32Array.from(y, () => 2.5) })",
+            "loss.target: 2.5; expected 32-bit",
+        ),
+        ("run.data({ x, y: Float32Array.from(y, () => NaN) })", "loss.target: NaN"),
+        ("run.data({ x, y, heldX: x, heldY: new Uint32Array(8).fill(2 ** 31) })", "2147483648"),
+        ("run.predict({ y })", "input x: undefined values"),
+        ("run.predict([1, 2])", "input x: 2 values for 1 samples; expected 6 per sample"),
         ("run.data({ train: 8, sample: async () => {} }); run.step()", "asynchronous"),
         ("run.skip()", "fused updates"),
     ],
 )
 def test_calls_that_cannot_be_name_the_reason(plain, call, words):
     assert words in said(plain, "plain", CALLS.replace("CALL", call))
+
+
+PLAIN = """
+const run = await net.init(), x = [1, 2, 3, 4, 5, 6].map((v) => v / 8);
+print([Float32Array.from(x), x, { x }].map((one) => [...run.predict(one)]));
+"""
+
+
+def test_predict_takes_arrays_of_numbers(plain):
+    typed, *others = said(plain, "plain", PLAIN)
+    assert len(typed) == 3 and others == [typed] * 2
+
+
+WITHIN = """
+const run = await net.init(), { sample } = net.madeUp(8), data = { train: 8, held: 8, sample };
+const state = run.save(), weight = run.get("one.w"), codes = [];
+for (const call of [() => run.step(), () => run.poll(), () => run.evaluate(), () => run.save(),
+  () => run.predict(new Float32Array(6)), () => run.data(data), () => run.schedule(),
+  () => run.split(2), () => run.get("one.w"), () => run.set("one.w", weight),
+  () => run.load(state)])
+  for (const outer of ["step", "evaluate"]) {
+    run.data({ ...data, sample: (...given) => { call(); return sample(...given); } });
+    try { run[outer](); codes.push(0); } catch (error) { codes.push(error.code); }
+  }
+const same = run.digest();
+run.data({ ...data, sample: (...given) => { sample(...given, run.progress, run.digest()); } });
+const other = await net.init({ data });
+print([codes, same === other.digest(), run.step().loss === other.step().loss]);
+"""
+
+
+def test_a_sample_callback_cannot_use_the_network(plain):
+    codes, same, equal = said(plain, "plain", WITHIN)
+    assert codes == [-2] * 22 and same and equal
+
+
+COUNTS = """
+const fill = () => 0, env = { fill, erase: fill, write: fill, read: fill };
+const { exports: c } = await WebAssembly.instantiate((await net.init()).module, { env });
+const run = c.net_start(), links = new DataView(c.memory.buffer, c.net_links.value);
+const own = links.getUint32(16, true);
+const counts = [2n ** 31n - 1n, 2n ** 31n, 2n ** 32n + 8n, 2n ** 40n, -1n];
+print([counts.map((n) => c.net_data(run, own, 0, n, 0n)),
+  counts.map((n) => c.net_data(run, own, 0, 8n, n)),
+  counts.slice(1).map((n) => c.net_predict(run, 0, n, 0))]);
+"""
+
+
+def test_counts_beyond_32_bits_are_refused(plain):
+    """Kernels of processors with 32-bit addresses get 32 bits of a count."""
+    train, held, predicted = said(plain, "plain", COUNTS)
+    assert train == held == [0, -5, -5, -5, -5] and predicted == [-5] * 4
 
 
 RATES = """

@@ -202,19 +202,21 @@ tried(() => run.data({ train: [-1, 0, 0], sample: () => {} }));
 tried(() => { run.data({ train: [7, 7, 7], sample: () => {} }); run.step(); });
 tried(() => { run.data({ train: [8], sample: own }); run.step(); });
 tried(() => run.predict(wave(13)));
+tried(() => run.data({ x: [wave(3)], y: [Float32Array.of(0, 1, .5)] }));
 tried(() => net.samplesOf(new ArrayBuffer(40)));
 print(said);
 """
 
 
 def test_faults_are_said(folder):
-    none, long, values, count, zero, name, minus, few, own, longer, file = said(
+    none, long, values, count, zero, name, minus, few, own, longer, half, file = said(
         folder, "net", FAULTS
     )
     assert "no data" in none and "13" in long and "T=12" in long
     assert "7 values" in values and "4 for each of T" in values
     assert "target" in count and "2" in count and "length 0" in zero and "x:" in name
     assert "out of range" in minus and "no data" in few and own == "mine"
+    assert "loss.target: 0.5; expected 32-bit integers" in half
     assert "13" in longer and "T=4, 7, 12" in file
 
 

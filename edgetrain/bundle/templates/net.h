@@ -32,7 +32,8 @@ typedef struct ${net} ${net};
 
 /* Writes sample `sample` (0, 1, ..) of a split (1 train, 0 eval): the input's raw values to x, the
    target to y. With several inputs, x is an array of pointers. With several losses, y is the first
-   target, and the other targets follow the inputs in x. Returns 0; a positive number ends the call. */
+   target, and the other targets follow the inputs in x. Returns 0; a positive number ends the call.
+   It must not call functions of this net. */
 typedef int ${net}_fill(void *user, int split, int64_t sample, void *x, void *y);
 
 /* Two slots in flash or in a file. Offsets and sizes are multiples of 64; addresses are aligned to

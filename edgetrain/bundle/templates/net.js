@@ -1,20 +1,19 @@
-// Trains a neural network in a page, a worker, Node.js or Deno.
-// Written by edgetrain. Types are in the .d.ts file next to this one.
+// Written by edgetrain; types are in the .d.ts file.
 
 const NET = null; /* facts of this network */
 
 const DONE = 0, MORE = -6;
 const MESSAGES = {
   "-1": "a sample's value is not finite, or an integer is out of range",
-  "-2": "a minibatch is unfinished: poll until it is done",
-  "-3": "no saved state of this network",
+  "-2": "a minibatch is unfinished (poll until it is done), or the sample callback runs",
   "-4": "the saved state could not be read back",
   "-5": "an argument is out of range, or there is no data: call data() first",
   "-7": "a failed step changed weights: load a saved state, then call skip()",
 };
-const SCHEDULES = NET.schedules;
+const TASKS = { input: "predict", schedule: "schedule or its totalSteps", pass: "skip", eval: "evaluate",
+  length: "predict" };
 const TYPES = { f32: Float32Array, i32: Int32Array };
-const F32 = 0, U8 = 4;
+const U8 = 4;
 
 /** An error of the network; `code` is the C library's error code. */
 export class TrainingError extends Error {
@@ -40,16 +39,16 @@ async function compiled(source) {
 
 /** The network with its initial weights. */
 export async function init(options = {}) {
-  return Net.open(await compiled(options.wasm), options);
+  return Net.open(options);
 }
 
 class Net {
-  #module; #x; #net; #fill; #store; #scratch; #user; #thrown; #scale; #slots = [null, null];
+  #module; #x; #net; #fill; #store; #scratch; #user; #thrown; #busy; #scale; #slots = [];
 
-  static async open(module, options) {
+  static async open(options) {
     const net = new Net();
-    net.#module = module;
-    net.#x = (await WebAssembly.instantiate(module, { env: net.#env() })).exports;
+    net.#module = await compiled(options.wasm);
+    net.#x = (await WebAssembly.instantiate(net.#module, { env: net.#env() })).exports;
     net.#store = net.#x.net_links.value;
     net.#scratch = net.#x.net_scratch.value;
     net.#fill = net.#view().getUint32(net.#store + 16, true);
@@ -93,8 +92,9 @@ class Net {
     let small = false;
     if (!sample) ({ train, held, sample, small } = arrays(x, y, heldX, heldY));
     if (!small && (factor !== 1 || shift)) throw new RangeError("factor and shift are for bytes");
-    if (!Number.isInteger(train)) throw new RangeError(`train: ${train}; expected a number`);
-    this.#check("data", this.#x.net_data(this.#net, this.#fill, 0, BigInt(train), BigInt(held)));
+    integers({ name: "train" }, [train]);
+    integers({ name: "held" }, [held]);
+    this.#call("data", this.#fill, 0, BigInt(train), BigInt(held));
     this.#scale = small ? [factor, shift] : undefined;
     this.#input(small);
     this.#user = sample;
@@ -107,38 +107,38 @@ class Net {
       patience = 0, cooldown = 0, drops = [], gamma = 0, threshold = 0, minLr = 0,
       rise = 0, first = 0, last = 0, ...rest } = given;
     for (const name in rest) throw new RangeError(`schedule: unknown ${name}`);
-    const number = SCHEDULES.indexOf(kind);
-    if (number < 0) throw new RangeError(`schedule ${kind}: expected one of ${SCHEDULES.join(", ")}`);
+    const number = NET.schedules.indexOf(kind);
+    if (number < 0) throw new RangeError(`schedule ${kind}: expected one of ${NET.schedules.join(", ")}`);
     const view = this.#view(), at = this.#scratch;
     const whole = [number, totalSteps, warmupSteps, drops.length || size, patience, cooldown];
     for (let k = 0; k < 8; k++) whole.push(drops[k] ?? 0);
     whole.forEach((value, k) => view.setBigInt64(at + 8 * k, BigInt(value), true));
     [lr, gamma, threshold, minLr, rise, first, last].forEach((value, k) =>
       view.setFloat64(at + 8 * (whole.length + k), value, true));
-    this.#check("schedule or its totalSteps", this.#x.net_schedule(this.#net, at));
+    this.#call("schedule", at);
   }
 
   /** Train on one minibatch. */
   step() {
-    this.#check("step", this.#called(() => this.#x.net_step(this.#net)));
+    this.#call("step");
     return this.progress;
   }
 
   /** Train on the next piece of a minibatch; returns a report when the minibatch is done. */
   poll() {
-    const code = this.#called(() => this.#x.net_poll(this.#net));
-    if (code === MORE) return undefined;
-    this.#check("poll", code);
-    return this.progress;
+    return this.#call("poll") === MORE ? undefined : this.progress;
   }
 
   /** Make the pieces of `poll` up to `parts` times shorter. Results stay bit-identical. */
-  split(parts) { this.#check("split", this.#x.net_split(this.#net, parts)); }
+  split(parts) {
+    integers({ name: "split" }, [parts]);
+    this.#call("split", parts);
+  }
 
   /** Skip the next minibatch, which failed before (networks with fused updates). */
   skip() {
     if (!this.#x.net_pass) throw new Error("skip: for networks with fused updates");
-    this.#check("skip", this.#called(() => this.#x.net_pass(this.#net)));
+    this.#call("pass");
     return this.progress;
   }
 
@@ -158,12 +158,12 @@ class Net {
       without its weight. */
   evaluate() {
     const at = this.#scratch;
-    this.#check("evaluate", this.#called(() => this.#x.net_eval(this.#net, at, at + 8)));
+    this.#call("eval", at, at + 8);
     const view = this.#view(), accuracy = view.getFloat64(at + 8, true);
     const found = { loss: view.getFloat64(at, true), ...(NET.counts ? { accuracy } : {}) };
     if (!NET.losses[0].label) return found;
     const right = at + 8 * NET.losses.length;
-    this.#check("evaluate", this.#x.net_losses(this.#net, at, right));
+    this.#call("losses", at, right);
     const real = (k) => this.#view().getFloat64(at + 8 * k, true);
     const losses = NET.losses.map(({ output, name, label, counts }, k) =>
       ({ output, name, label, loss: real(k), ...(counts ? { accuracy: real(k + NET.losses.length) } : {}) }));
@@ -175,13 +175,11 @@ class Net {
   predict(x) {
     if (!NET.output) throw new Error(NET.unpredicted);
     const fields = NET.inputs.slice(0, NET.predicts);
-    const inputs = ArrayBuffer.isView(x) ? [x] : fields.map(({ name }) => x[name]);
-    const samples = Math.ceil(inputs[0].length / fields[0].elements);
+    const inputs = (ArrayBuffer.isView(x) || Array.isArray(x) ? [x] : fields.map(({ name }) => x?.[name]))
+      .map((one) => (Array.isArray(one) ? Float64Array.from(one) : one));
+    const samples = Math.ceil(inputs[0]?.length / fields[0].elements);
     const small = areBytes(inputs[0]);
-    fields.forEach(({ name, elements }, k) => {
-      if (inputs[k].length !== samples * elements)
-        throw new RangeError(`input ${name}: ${inputs[k].length} values; expected ${elements} per sample`);
-    });
+    fields.forEach((field, k) => fitting(field, inputs[k], samples));
     const out = new Float32Array(samples * NET.output);
     const each = 4 * NET.inputs.reduce((sum, { elements }) => sum + elements, NET.output);
     const free = this.memoryBytes - this.#heap() - 32 * inputs.length;
@@ -204,8 +202,8 @@ class Net {
   /** A weight's values, as float32. */
   get(name) {
     const k = indexOf(name), { size } = NET.values[k], at = this.#room(4 * size);
-    this.#check("get", this.#x.net_get(this.#net, k, at));
-    return new Float32Array(this.#x.memory.buffer, at, size).slice();
+    this.#call("get", k, at);
+    return this.#typed("f32", at, size).slice();
   }
 
   /** Replace a weight's values. */
@@ -213,33 +211,26 @@ class Net {
     const k = indexOf(name), { size } = NET.values[k], at = this.#room(4 * size);
     if (values.length !== size)
       throw new RangeError(`${name}: ${values.length} values; expected ${size}`);
-    new Float32Array(this.#x.memory.buffer, at, size).set(values);
-    this.#check("set", this.#x.net_set(this.#net, k, at));
+    this.#typed("f32", at, size).set(values);
+    this.#call("set", k, at);
   }
 
   /** The training state as bytes. Call it between two minibatches. */
   save() {
-    this.#slots = [null, null];
-    try {
-      this.#check("save", this.#x.net_save(this.#net, this.#store));
-      return this.#slots[0];
-    } finally {
-      this.#slots = [null, null];
-    }
+    this.#slots = [];
+    this.#call("save", this.#store);
+    const [state] = this.#slots;
+    this.#slots = [];
+    return state;
   }
 
   /** Continue from a saved state. False: damaged, or from another network. */
   load(bytes) {
     if (bytes.byteLength !== NET.stored) return false;
-    this.#slots = [new Uint8Array(bytes), null];
-    try {
-      const code = this.#x.net_load(this.#net, this.#store);
-      if (code === -3) return false;
-      this.#check("load", code);
-      return true;
-    } finally {
-      this.#slots = [null, null];
-    }
+    this.#slots = [new Uint8Array(bytes)];
+    const code = this.#call("load", this.#store);
+    this.#slots = [];
+    return code === DONE;
   }
 
   /** CRC-32 of the state, as 8 hexadecimal digits: equal bits have equal digests. */
@@ -263,8 +254,8 @@ class Net {
     const [factor, shift] = this.#scale ?? [1, 0], view = this.#view(), at = this.#scratch + 240;
     view.setFloat32(at, factor, true); // read later
     view.setFloat32(at + 4, shift, true);
-    const places = small ? [U8, at, at + 4] : [F32, 0, 0];
-    this.#check("data", this.#x.net_input(this.#net, 0, ...places, 1, 1));
+    const places = small ? [U8, at, at + 4] : [0, 0, 0];
+    this.#call("input", 0, ...places, 1, 1);
   }
 
   #predicted(fields, inputs, small, first, count, out) {
@@ -274,14 +265,13 @@ class Net {
     let at = pointers + up(4 * sizes.length);
     sizes.forEach((size, k) => {
       this.#view().setUint32(pointers + 4 * k, at, true);
-      const kind = small && k === 0 ? Uint8Array : TYPES[fields[k].type];
-      new kind(this.#x.memory.buffer, at, count * size)
+      (small && k === 0 ? this.#bytes(at, count * size) : this.#typed(fields[k].type, at, count * size))
         .set(inputs[k].subarray(first * size, (first + count) * size));
       at += up(4 * count * size);
     });
     const x = sizes.length === 1 ? this.#view().getUint32(pointers, true) : pointers;
-    this.#check("predict", this.#x.net_predict(this.#net, x, BigInt(count), at));
-    out.set(new Float32Array(this.#x.memory.buffer, at, count * NET.output), first * NET.output);
+    this.#call("predict", x, BigInt(count), at);
+    out.set(this.#typed("f32", at, count * NET.output), first * NET.output);
   }
 
   #filled(split, sample, x, y) {
@@ -290,8 +280,8 @@ class Net {
       const views = NET.inputs.map(({ type, elements }, k) => this.#scale && k === 0
         ? this.#bytes(at(k), elements) : this.#typed(type, at(k), elements));
       const target = this.#typed(NET.target.type, y, NET.target.elements);
-      const named = () => Object.fromEntries(NET.inputs.map(({ name }, k) => [name, views[k]]));
-      if (this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1)?.then)
+      const inputs = views[1] ? Object.fromEntries(NET.inputs.map(({ name }, k) => [name, views[k]])) : views[0];
+      if (this.#user(sample, inputs, target, split === 1)?.then)
         throw new TypeError("the sample callback is asynchronous");
       return 0;
     } catch (error) {
@@ -303,14 +293,22 @@ class Net {
 /* end places */
   #typed(type, at, elements) { return new TYPES[type](this.#x.memory.buffer, at, elements); }
 
-  #called(work) {
+  /** Call a function of the module; the sample callback cannot. Returns a code that is no error: DONE,
+      MORE, or -3 if there is no state to load. */
+  #call(name, ...given) {
+    const what = TASKS[name] ?? name;
+    if (this.#busy) throw new TrainingError(what, -2);
     this.#thrown = undefined;
-    const code = work();
-    if (this.#thrown !== undefined) throw this.#thrown;
-    return code;
+    this.#busy = true;
+    try {
+      const code = this.#x[`net_${name}`](this.#net, ...given);
+      if (this.#thrown !== undefined) throw this.#thrown;
+      if (code > 0 || MESSAGES[code]) throw new TrainingError(what, code);
+      return code;
+    } finally {
+      this.#busy = false;
+    }
   }
-
-  #check(what, code) { if (code !== DONE) throw new TrainingError(what, code); }
 }
 
 /** Join byte planes to words: all highest bytes first, then the next, ...; the sign is a word's last bit. */
@@ -328,6 +326,12 @@ const areBytes = (x) => NET.inputs[0].type === "f32" && (x instanceof Uint8Array
 /** A callback's views: of the inputs, then of the target. */
 const viewsOf = (x, y) => [...(NET.inputs.length === 1 ? [x] : NET.inputs.map(({ name }) => x[name])), y];
 
+/** Refuse values that a field of integers cannot hold. */
+function integers({ name, type }, values) {
+  for (const v of type === "f32" ? [] : values)
+    if (v !== (v | 0)) throw new RangeError(`${name}: ${v}; expected 32-bit integers`);
+}
+
 function indexOf(name) {
   const k = NET.values.findIndex((value) => value.name === name);
   if (k < 0) throw new RangeError(`${name}: no weight of ${NET.name} has this name`);
@@ -335,6 +339,16 @@ function indexOf(name) {
 }
 
 /* begin sources */
+const FIELDS = [...NET.inputs, NET.target];
+
+/** Refuse values that are not those of `count` samples. */
+function fitting(field, values, count) {
+  const { name, elements } = field, found = values?.length;
+  if (found !== count * elements)
+    throw new RangeError(`input ${name}: ${found} values for ${count} samples; expected ${elements} per sample`);
+  integers(field, values);
+}
+
 /** Samples in typed arrays, as `data` expects them. */
 function arrays(x, y, heldX, heldY) {
   const parts = [[heldX, heldY], [x, y]].map(([x, y], k) => {
@@ -343,11 +357,7 @@ function arrays(x, y, heldX, heldY) {
     return x && viewsOf(x, y);
   });
   const counts = parts.map((part) => (part ? part.at(-1).length / NET.target.elements : 0));
-  parts.forEach((part, split) => part && NET.inputs.forEach(({ name, elements }, k) => {
-    if (part[k].length !== counts[split] * elements)
-      throw new RangeError(`input ${name}: ${part[k].length} values for ${counts[split]} targets; ` +
-        `expected ${elements} per sample`);
-  }));
+  parts.forEach((part, split) => part?.forEach((values, k) => fitting(FIELDS[k], values, counts[split])));
   const [held, own] = parts.map((part) => part && areBytes(part[0]));
   if (parts[0] && held !== own) throw new TypeError("x and heldX: expected the same type");
   const sample = (index, x, y, training) => viewsOf(x, y).forEach((to, k) =>
@@ -392,10 +402,9 @@ export function madeUp(count = 4 * NET.minibatch, spike = 0) {
     v = Math.imul(v ^ (v >>> 15), 0x735a2d97);
     return (v ^ (v >>> 15)) >>> 0;
   };
-  const fields = [...NET.inputs, NET.target];
   const sample = (index, x, y) => {
     viewsOf(x, y).forEach((view, number) => {
-      const { type, limit } = fields[number], key = mixed(Math.imul(index, 0x9e3779b9) + number);
+      const { type, limit } = FIELDS[number], key = mixed(Math.imul(index, 0x9e3779b9) + number);
       for (let e = 0; e < view.length; e++) {
         const bits = mixed(key + e), share = (bits >>> 8) / 16777216;
         const value = 2 * share - 1, large = spike && index === 0;

@@ -19,7 +19,7 @@
         return end += count;
       });
     });
-    this.#check("data", this.#x.net_data(this.#net, this.#fill, 0, at + 8 * SETS.length, at));
+    this.#call("data", this.#fill, 0, at + 8 * SETS.length, at);
     this.#ends = ends;
     this.#bytesScale = [given.factor ?? 1, given.shift ?? 0].map(Math.fround);
     this.#user = own.sample;
@@ -57,7 +57,7 @@
     const each = 4 * sizes.reduce((sum, one) => sum + one, wide);
     const free = this.memoryBytes - this.#heap() - 32 * (1 + sizes.length);
     const most = Math.max(taken, Math.floor(free / each / taken) * taken);
-    this.#check("predict", this.#x.net_length(this.#net, BigInt(length)));
+    this.#call("length", BigInt(length));
     for (let done = 0; done < own.length; done += most) {
       const some = own.slice(done, done + most), first = up(4 * sizes.length);
       const places = [first];
@@ -68,7 +68,7 @@
       some.forEach((sample, row) => fill(sample, number, fields.map(({ type }, k) =>
         this.#typed(type, pointers + places[k] + 4 * row * sizes[k], sizes[k]))));
       const x = sizes.length === 1 ? pointers + first : pointers;
-      this.#check("predict", this.#x.net_predict(this.#net, x, BigInt(some.length), at));
+      this.#call("predict", x, BigInt(some.length), at);
       some.forEach((sample, row) => {
         const end = ends[sample], shape = output.map((n, k) => (cut.includes(k) ? end : n));
         placed(this.#typed("f32", at + 4 * row * wide, wide), length,
@@ -83,8 +83,8 @@
       const at = (k) => NET.inputs.length === 1 ? x : this.#view().getUint32(x + 4 * k, true);
       const views = NET.inputs.map(({ type }, k) => this.#typed(type, at(k), sizes[k]));
       const target = this.#typed(NET.target.type, y, sizes.at(-1));
-      const named = () => Object.fromEntries(NET.inputs.map(({ name }, k) => [name, views[k]]));
-      if (this.#user(sample, views.length === 1 ? views[0] : named(), target, split === 1)?.then)
+      const inputs = views[1] ? Object.fromEntries(NET.inputs.map(({ name }, k) => [name, views[k]])) : views[0];
+      if (this.#user(sample, inputs, target, split === 1)?.then)
         throw new TypeError("the sample callback is asynchronous");
       return 0;
     } catch (error) {
@@ -167,8 +167,9 @@ function columns(fields, given, lengths, scale) {
   const ends = typeof lengths === "function" ? lengths(count)
     : lengths ?? Array.from({ length: count }, (_, sample) => Math.max(1, ...wide.map(({ long }) => long(sample))));
   const which = ends.map(numberOf);
-  for (const { field, long } of parts) ends.forEach((end, sample) => {
+  for (const { field, at, long } of parts) ends.forEach((end, sample) => {
     long(sample);
+    integers(field, at(sample));
     if (field.counted && end !== SETS[which[sample]].length)
       throw new RangeError(`sample ${sample}: length ${end}; expected one of ${NAME}=` +
         `${SETS.map((set) => set.length).join(", ")}: the loss would count padding of ${field.name}`);

@@ -9,7 +9,7 @@ export interface Samples {
   factor?: number; shift?: number;
 }
 export interface Net {
-  predict(x: Inputs): Float32Array;
+  predict(x: Inputs | number[] | { [name: string]: Values | number[] }): Float32Array;
 }
 
 /** Generated samples, the same everywhere. */

@@ -297,7 +297,8 @@ def drive_losses():
 def drive_predict():
     """to: float32 [samples, output]; x: raw samples, or pointers to those of each input.
 
-    out: as STATUS, BUSY, or REFUSED if the samples don't fill groups that are computed together.
+    out: as STATUS, BUSY, or REFUSED for fewer than 0 samples, or if they don't fill groups that
+    are computed together.
     """
 
     @inline
@@ -317,7 +318,7 @@ def drive_predict():
         if ld_i64(plan, PHASE) != 0:
             st_i64(args.out, 0, BUSY)
             return
-        if args.samples % ld_i64(args.rom, PREDICTED) != 0:
+        if args.samples < 0 or args.samples % ld_i64(args.rom, PREDICTED) != 0:
             st_i64(args.out, 0, REFUSED)
             return
         st_i64(args.memory, WHOLE, 0)
