@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from ..formats import BLOCKED
 from ..kernels.device import layout as device
 from ..kernels.step_loop import layout as plans
-from ..losses.terms import terms_of_recipe
 from ..optim.schedules import SCHEDULES, Constant
-from ..program import TARGET, Program
+from ..program import Program
 from .image import gettable
 
 # C type -> LLVM type; others are pointers.
@@ -170,7 +169,7 @@ _OF_LENGTHS = {
         "eval",
         "drive_length_measure",
         (("double *", "loss"), ("double *", "accuracy")),
-        ("memory", "@lengths", "%n", "%d", "%e", "loss", "accuracy"),
+        ("memory", "@lengths", "%n", "%d", "loss", "accuracy"),
         "Mean loss and accuracy over the evaluation samples of all lengths; if samples are "
         "evaluated together, over whole microbatches (%N_REFUSED if there are none).",
     ),
@@ -228,15 +227,12 @@ def functions(program: Program, lengths: int = 0) -> tuple[Function, ...]:
             replace(f, comment=f.comment + _ORDERED) if f.name == "step" else f for f in result
         ]
         result.append(LENGTH)
-    terms = terms_of_recipe(program.recipe, TARGET)
-    each = sum(1 << k for k, term in enumerate(terms) if term.loss.each_sample)
-    numbers = {"%d": str(several), "%n": str(lengths), "%e": str(each)}
+    numbers = {"%d": str(several), "%n": str(lengths)}
     return tuple(_counted(f, numbers) for f in result)
 
 
 def _counted(function: Function, numbers: Mapping[str, str]) -> Function:
-    """Fill in %d (number of losses; 0 if there is one loss), %n (number of lengths) and %e (bits of
-    the losses that are means over samples)."""
+    """Fill in %d (number of losses; 0 if there is one loss) and %n (number of lengths)."""
     words = tuple(
         numbers.get(word, word) if isinstance(word, str) else word for word in function.words
     )

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ..kernels.device import layout as device
+from ..losses.terms import terms_of_recipe
 from ..optim.schedules import SCHEDULES, Schedule
 from ..optim.schedules.base import BUNDLED
+from ..program import TARGET, Program
+from ..program.samples import elements
 from ..program.stored import names_table, state_digest
 from ..units.plugin import about, ends
 from .functions import RATES
@@ -62,8 +65,17 @@ def _lengths(image: Image, digest: bytes, wide: int) -> list[str]:
             (f"constants.{number}", 0),
             one.control_nbytes + at,
             nbytes,
+            *_targets_of_sample(one.program),
         ]
     return [*lines, _table("lengths", table, wide)]
+
+
+def _targets_of_sample(program: Program) -> list[int]:
+    """The words of a row of the table of lengths from ROW_EACH on."""
+    terms = terms_of_recipe(program.recipe, TARGET)
+    staged = program.staged("eval")
+    each = [term.each(elements(program, staged[term.target])) for term in terms]
+    return each + [1] * (device.ROW_WORDS - device.ROW_EACH - len(each))
 
 
 def _rom(

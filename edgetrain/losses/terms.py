@@ -27,6 +27,14 @@ class Term(NamedTuple):
     loss: Loss
     target: str
 
+    def each(self, elements: int) -> int:
+        """The targets that a sample counts as if its loss is a mean over samples; otherwise 1.
+
+        Args:
+          elements: of a sample's targets.
+        """
+        return elements if self.loss.each_sample else 1
+
 
 def pairs_of(given: Any) -> Pairs:
     """(output, loss) pairs from a mapping: each output has a name, a Loss or a list of them.

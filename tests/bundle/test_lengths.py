@@ -31,6 +31,7 @@ from tests.runtime.length_nets import (
     padded,
     samples_of,
     sequences,
+    weighted,
 )
 
 TWO = {"logits": "cross_entropy", "wide": et.Loss("mse", weight=0.25)}
@@ -104,6 +105,12 @@ class Own:
         """Like `fill`, for a net without a mask."""
         own, target = self.samples[sample]
         return self._write((x, y), (own, target.astype(np.int32)))
+
+    def fill_weighted(self, user, split, sample, x, y):
+        """Like `fill_one`, with a weight for each sample."""
+        own, target, weight = self.samples[sample]
+        places = (ctypes.c_void_p * 2).from_address(x)
+        return self._write((*places, y), (own, np.float32(weight), target.astype(np.int32)))
 
     def fill_two(self, user, split, sample, x, y):
         """Like `fill_one`, with targets for a second loss."""
@@ -180,6 +187,21 @@ def test_a_loss_over_samples_is_a_mean_over_the_samples_of_all_lengths(loss):
     at = ctypes.addressof(found)
     assert net.eval(at, at + 8) == 0
     assert found[0] == pytest.approx(mean_loss(loss, own.samples), rel=1e-5)
+
+
+def test_samples_of_weight_0_do_not_change_what_a_length_counts_for():
+    data, program = samples_of("dice"), weighted("dice")
+    own = Own([(x, y, float(k % 3)) for k, (x, y) in enumerate(data)])
+    weights = [weight for *_, weight in own.samples]
+    expected = mean_loss("dice", [row[:2] for row in own.samples], weights)
+    net, found = Loaded(program, sets_of(program)).net(), (ctypes.c_double * 2)()
+    assert fed(net, own.fill_weighted, own.counts, own.counts) == 0
+    at = ctypes.addressof(found)
+    assert net.eval(at, at + 8) == 0
+    with et.Trainer(program, verbose=False) as trainer:
+        assert (
+            found[0] == trainer.evaluate(own.samples)["loss"] == pytest.approx(expected, rel=1e-5)
+        )
 
 
 @pytest.mark.slow

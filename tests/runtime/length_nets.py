@@ -1,5 +1,6 @@
 """Taggers for sequences of any length T, and samples of several lengths."""
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -116,7 +117,18 @@ def samples_of(loss: str, n: int = 22, seed: int = 0) -> list[tuple[np.ndarray, 
     return result
 
 
-def mean_loss(loss: str, samples: list[tuple[np.ndarray, np.ndarray]]) -> float:
+def weighted(loss: str) -> Program:
+    """A Program with one of LOSSES and sample weights."""
+    kind, one = LOSSES[loss]
+    own = et.Loss.of(one) if isinstance(one, str) else one
+    return compiled(kind, dataclasses.replace(own, sample_weights=True))
+
+
+def mean_loss(
+    loss: str,
+    samples: list[tuple[np.ndarray, np.ndarray]],
+    sample_weights: list[float] | None = None,
+) -> float:
     """The mean of one of LOSSES, by torch in float64, each sample without padding."""
     weights = model(LOSSES[loss][0]).initializers
     w1, w2 = (torch.tensor(weights[name]).double() for name in ("w1", "w2"))
@@ -129,7 +141,8 @@ def mean_loss(loss: str, samples: list[tuple[np.ndarray, np.ndarray]]) -> float:
         else:
             sizes = torch.tensor([len(x)]), torch.tensor([2])
             losses.append(ctc_loss(logits.log_softmax(1)[:, None], torch.tensor([[1, 2]]), *sizes))
-    return torch.stack(losses).mean().item()
+    each = torch.tensor(sample_weights or [1.0] * len(losses)).double()
+    return ((torch.stack(losses) * each).sum() / each.sum()).item()
 
 
 def padded(samples: list[tuple[np.ndarray, np.ndarray]], width: int = 14) -> dict[str, np.ndarray]:

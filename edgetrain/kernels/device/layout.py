@@ -48,10 +48,13 @@ ROM_WORDS = 29
 USED_ROM, USED, CALLER, CALLER_USER, FIRST, PLACE, COUNT, EPOCH, SUMS = range(9)
 COUNTS = SUMS + 4 * 6
 # Rows of the table of lengths, shortest first, 8 bytes per entry: positions, samples of a
-# minibatch, ROM, address of its constants, offset of the weights of several losses, their bytes.
+# minibatch, ROM, address of its constants, offset of the weights of several losses, their bytes;
+# from ROW_EACH on, for each loss: the targets that a sample counts as if the loss is a mean over
+# samples, else 1.
 # The tables of these ROMs contain only what differs between lengths.
 ROW_LENGTH, ROW_MINIBATCH, ROW_ROM, ROW_CONSTANTS, ROW_WEIGHTS, ROW_WEIGHTS_NBYTES = range(6)
-ROW_WORDS = 6
+ROW_EACH = 6
+ROW_WORDS = ROW_EACH + 5
 
 # The first schedules have their own fields in the caller's struct, and their own limits.
 FIRST_SCHEDULES = 8

@@ -45,6 +45,7 @@ SUMS, COUNTS = layout.SUMS, layout.COUNTS
 ROW_LENGTH, ROW_MINIBATCH, ROW_ROM = layout.ROW_LENGTH, layout.ROW_MINIBATCH, layout.ROW_ROM
 ROW_CONSTANTS, ROW_NBYTES = layout.ROW_CONSTANTS, 8 * layout.ROW_WORDS
 ROW_WEIGHTS, ROW_WEIGHTS_NBYTES = layout.ROW_WEIGHTS, layout.ROW_WEIGHTS_NBYTES
+ROW_EACH = layout.ROW_EACH
 LENGTHS, CTL, PHASE, STATUS = plans.LENGTHS, plans.CTL, plans.PHASE, plans.STATUS
 SOURCE = plans.SOURCE
 FROM_SAMPLES = plans.FROM_SAMPLES
@@ -252,30 +253,26 @@ def drive_length_fill():
 
 
 @inline
-def _sum_up(to, loss, targets, correct, weight, samples):
-    """Add the counts of a loss; samples: count each as one target, or 0."""
-    scale = 1.0
-    if samples != 0 and targets != 0:
-        scale, targets = to_real(samples) / to_real(targets), samples
-    st_f64(to, 0, ld_f64(to, 0) + loss * scale)
-    st_i64(to, 1, ld_i64(to, 1) + targets)
+def _sum_up(to, loss, targets, correct, weight, each):
+    """Add the counts of a loss; `each` of its targets count as one."""
+    st_f64(to, 0, ld_f64(to, 0) + loss / to_real(each))
+    st_i64(to, 1, ld_i64(to, 1) + div(targets, each))
     st_i64(to, 2, ld_i64(to, 2) + correct)
-    st_f64(to, 3, ld_f64(to, 3) + weight * scale)
+    st_f64(to, 3, ld_f64(to, 3) + weight / to_real(each))
 
 
 @kernel(
     "drive_length_measure",
-    "memory=host table=host count=host losses=host each=host loss=host accuracy=host out:w:i64[1]",
-    revision="2",
+    "memory=host table=host count=host losses=host loss=host accuracy=host out:w:i64[1]",
+    revision="3",
 )
 def drive_length_measure():
-    """Like `drive_measure`, over the samples of all lengths; `losses`: their number, 0 if one;
-    `each`: bit i is set if loss i is a mean over samples, whatever their number of targets."""
+    """Like `drive_measure`, over the samples of all lengths; `losses`: their number, 0 if one."""
 
     @inline
-    def added(ctl, sums, losses, each, samples):
-        """Add the counts of one length to the sums."""
-        alone = samples if losses == 0 and each != 0 else 0
+    def added(ctl, sums, losses, row):
+        """Add the counts of one length to the sums; row: of the table of lengths."""
+        alone = ld_i64(row, ROW_EACH) if losses == 0 else 1
         _sum_up(
             sums, ld_f64(ctl, LOSS_SUM), ld_i64(ctl, TARGETS), ld_i64(ctl, CORRECT),
             ld_f64(ctl, WEIGHT), alone,
@@ -284,7 +281,7 @@ def drive_length_measure():
             own, to = ctl + 8 * (TERMS + TERM_WORDS * i), sums + 8 * TERM_WORDS * (i + 1)
             _sum_up(
                 to, ld_f64(own, 0), ld_i64(own, 1), ld_i64(own, 2), ld_f64(own, 3),
-                samples if (each >> i) & 1 != 0 else 0,
+                ld_i64(row, ROW_EACH + i),
             )  # fmt: skip
 
     @inline
@@ -327,7 +324,7 @@ def drive_length_measure():
                 call_entry(ld_i64(ld_i64(block, USED_ROM), EVALUATE), 0, args.memory, 0, 1)
                 st_i64(plan, EVAL_SAMPLES, 0)
                 status, some = ld_i64(plan, STATUS), 1
-                added(ctl, sums, args.losses, args.each, whole)
+                added(ctl, sums, args.losses, args.table + ROW_NBYTES * i)
             first += held
         if some == 0:
             st_i64(args.out, 0, REFUSED)

@@ -9,6 +9,7 @@ import numpy as np
 from ...kernels import control
 from ...losses.terms import Term, terms_of_recipe
 from ...program import TARGET, Program
+from ...program.samples import elements
 
 
 def named_results(program: Program) -> list[str]:
@@ -54,15 +55,16 @@ class Sums:
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(self.terms, self.rows + other.rows, other.weights)
 
-    def of_samples(self, n: int) -> "Sums":
-        """The same means over `n` samples, but losses that are a mean over samples count each as 1:
-        sums over samples of other lengths can be added."""
-        counts = np.array([row[1] for row in self.rows])
-        scales = [
-            n / count if term.loss.each_sample and count else 1.0
-            for term, count in zip(self.terms, counts, strict=True)
-        ]
-        return Sums(self.terms, self.rows * np.array(scales)[:, None], self.weights)
+    def of_samples(self, program: Program) -> "Sums":
+        """The same means, but losses that are a mean over samples count each sample as one target:
+        sums over samples of other lengths can be added.
+
+        Args:
+          program: that of the samples' length.
+        """
+        staged = program.staged("eval")
+        each = [term.each(elements(program, staged[term.target])) for term in self.terms]
+        return Sums(self.terms, self.rows / np.array(each)[:, None], self.weights)
 
     @property
     def means(self) -> list[float]:

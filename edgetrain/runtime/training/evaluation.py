@@ -93,7 +93,7 @@ def _by_length(
 
             n += int(session.evaluate(len(part.indices), filler)["samples"])
             watch.take()
-            own = session.sums().of_samples(len(part.indices))
+            own = session.sums().of_samples(part.program)
             sums = own if sums is None else sums + own
     assert sums is not None, "a source has samples"
     result = sums.results()
@@ -152,7 +152,7 @@ def evaluate_batches(
             watch.take()
             n += len(samples)
             own = session.sums()
-            own = own if session.lengths is None else own.of_samples(len(samples))
+            own = own if session.lengths is None else own.of_samples(session.program)
             sums = own if sums is None else sums + own
     if sums is None:
         raise DataError("evaluate: the data returned no batches. Pass data with samples.")
