@@ -198,7 +198,7 @@ def _over_time(context, node: OnnxNode, rank: int) -> tuple[set[int], str]:
     return set(range(rank)) - {0 if node.attrs.get("layout", 0) == 1 else 1}, "the axis of time"
 
 
-@onnx_rule("LSTM", "GRU", "RNN", weights=(1, 2, 3, 7), joined=_over_time)
+@onnx_rule("LSTM", "GRU", "RNN", weights=(1, 2, 3, 7), vectors=(3, 7), joined=_over_time)
 def recurrent(context, node) -> None:
     cell = node.op_type.lower()
     x, w, r = (context.value(node, k) for k in range(3))

@@ -324,6 +324,7 @@ _ONNX: dict[str, Callable[[ImportContext, OnnxNode], None]] = {}
 _JOINED: dict[str, Joined] = {}
 _WEIGHT_SLOTS: dict[str, tuple[int, ...]] = {}
 _BUFFER_SLOTS: dict[str, tuple[int, ...]] = {}
+_VECTOR_SLOTS: dict[str, tuple[int, ...]] = {}
 _INTEGERS: dict[str, tuple[int, ...]] = {}
 _ORDERED: set[str] = set()
 
@@ -340,6 +341,7 @@ def onnx_rule(
     *op_types: str,
     weights: tuple[int, ...] = (),
     buffers: tuple[int, ...] = (),
+    vectors: tuple[int, ...] = (),
     joined: Joined = no_axes,
     integers: tuple[int, ...] = (),
     ordered: Collection[str] = (),
@@ -354,13 +356,15 @@ def onnx_rule(
         constant beyond 32 bits is like the closest one of 32 bits.
       weights: inputs whose initializers are parameters if there is no metadata.
       buffers: inputs whose initializers are running statistics.
+      vectors: those of `weights` that are vectors, although they have more axes, such as one of
+        directions.
     """
 
     def add(rule: Callable[[ImportContext, OnnxNode], None]):
         for op_type in op_types:
             _ONNX[op_type], _JOINED[op_type] = rule, joined
             _WEIGHT_SLOTS[op_type], _BUFFER_SLOTS[op_type] = weights, buffers
-            _INTEGERS[op_type] = integers
+            _VECTOR_SLOTS[op_type], _INTEGERS[op_type] = vectors, integers
         _ORDERED.update(ordered)
         return rule
 
@@ -410,3 +414,8 @@ def joined(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collectio
 def slots(op_type: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(weight inputs, buffer inputs) of an ONNX op type."""
     return _WEIGHT_SLOTS.get(op_type, ()), _BUFFER_SLOTS.get(op_type, ())
+
+
+def vectors(op_type: str) -> tuple[int, ...]:
+    """Weight inputs of an ONNX op type that are vectors, although they have more axes."""
+    return _VECTOR_SLOTS.get(op_type, ())

@@ -81,6 +81,33 @@ def test_a_schedule_scales_the_rate_of_every_group(schedule, tmp_path):
             )
 
 
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_biases_of_recurrent_layers_count_as_vectors(layer, tmp_path):
+    """With `no_decay_1d`, although ONNX stores them with an axis of directions."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.last = layer(3, 4, batch_first=True), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.last(self.layer(x)[0][:, -1])
+
+    export_torch(Net(), torch.zeros(2, 5, 3), tmp_path / "net.onnx")
+    x, y = np.ones((4, 5, 3), np.float32), np.array([0, 1, 0, 1])
+    moved = []
+    for decay in (0, 0.5):
+        optimizer = et.SGD(lr=0.1, weight_decay=decay)
+        program = et.compile(
+            tmp_path / "net.onnx", minibatch=4, optimizer=optimizer, no_decay_1d=True, verbose=False
+        )
+        with et.Trainer(program, verbose=False) as trainer:
+            trainer.step(x, y)
+            moved.append({name: np.array(own) for name, own in trainer.parameters.items()})
+    same = {name: np.array_equal(own, moved[1][name]) for name, own in moved[0].items()}
+    assert same == {name: "bias" in name for name in same} and sum(same.values()) >= 2
+
+
 # Storages and optimizers that update differently -> the model, options.
 STORED = {
     "fp16": (residual, {"precision": "fp16"}),

@@ -8,6 +8,7 @@ from ...errors import UsageError
 from ...formats.csr import POOL, Layer
 from ...ir import Call, Value
 from ...ops.model import Model
+from ...ops.registry import vectors as vector_slots
 from ...optim import Optimizer
 from ...optim.groups import optimizer_of
 from ..options import Options
@@ -46,15 +47,26 @@ def own_optimizers(
                 f"group {group.pattern!r}: lr {group.lr:g} is stored as a multiple of the learning "
                 "rate, which is 0. Freeze the other parameters (--train, --freeze) instead."
             )
-    out = {}
+    out, vectors = {}, _vectors(model)
     for name, aliases in names.items():
-        decays = not options.no_decay_1d or model.initializers[name].ndim > 1
+        decays = not options.no_decay_1d or name not in vectors
         optimizer = optimizer_of(base, groups, aliases, decays)
         if optimizer != base:
             out[name] = optimizer
     if layers:
         out |= _of_pool(base, out, layers)
     return out
+
+
+def _vectors(model: Model) -> set[str]:
+    """The parameters with fewer than two axes, without one of directions."""
+    read = {
+        node.inputs[k]
+        for node in model.nodes
+        for k in vector_slots(node.op_type)
+        if k < len(node.inputs)
+    }
+    return {n for n in model.parameters if n in read or model.initializers[n].ndim < 2}
 
 
 def _of_pool(
