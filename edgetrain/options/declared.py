@@ -38,7 +38,7 @@ else:
 def sizes(text: str) -> list[int] | dict[str, list[int]]:
     """The sizes in [NAME=]SIZE,SIZE,.., as a list, or by name if there is a name."""
     name, equals, rest = text.rpartition("=")
-    words = rest.split(",")
+    words = [word.strip() for word in rest.split(",")]
     if (equals and not name) or not all(word.isdecimal() for word in words):
         raise UsageError(f"{text!r}: expected sizes, such as 32,64,128, or NAME=32,64,128.")
     result = [int(word) for word in words]

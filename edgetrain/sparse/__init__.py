@@ -45,7 +45,7 @@ def _fields(method: "Rewiring", given: str) -> dict[str, Any]:
     own = {f.name for f in dataclasses.fields(method) if f.name != "periods"}
     result = {}
     for item in given.split(","):
-        field, _, value = item.partition("=")
+        field, _, value = item.strip().partition("=")
         try:
             number = json.loads(value)
         except ValueError:

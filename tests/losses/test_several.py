@@ -625,6 +625,8 @@ def test_a_metric_of_an_output_is_watched():
     [
         ("class_f1", True), ("miou", True), ("box_auc", True), ("class_top5", True),
         ("top_loss", False), ("f1_loss", False), ("box_mae", False), ("f1_score", True),
+        ("val_f1_macro", True), ("recall_error", False), ("accuracy_gap", False),
+        ("topology_error", False), ("class_recall_error", False), ("accurate", False),
     ],
 )  # fmt: skip
 def test_which_metrics_rise(monitor, rises):
@@ -633,8 +635,9 @@ def test_which_metrics_rise(monitor, rises):
     assert (KeepBest(monitor)._sign < 0) == rises
 
 
-def test_a_metric_may_name_the_only_output():
+@pytest.mark.parametrize("asked", ["class=f1", " class = f1, auc", ["class=f1 ", "auc"]])
+def test_a_metric_may_name_the_only_output(asked):
     data = drawn()
     program = et.compile(two_heads().model("class"), losses={"class": "cross_entropy"}, minibatch=8)
-    with et.Trainer(program, metrics="class=f1") as trainer:
+    with et.Trainer(program, metrics=asked) as trainer:
         assert "f1" in trainer.evaluate({"x": data["x"], "y": data["class"]})

@@ -143,6 +143,11 @@ def test_the_help_names_every_metric_and_a_row_decides_which_value_is_better(cap
         Metrics("bias", Loss("cross_entropy"), (2, 3))
 
 
+@pytest.mark.parametrize("asked", ["f1, auc", " f1 ,AUC,", ["f1 ", " auc"]])
+def test_blanks_around_names_do_not_count(asked: Any) -> None:
+    assert [*Metrics(asked, Loss("cross_entropy"), (2, 3)).results(0.0)] == ["f1", "auc"]
+
+
 def test_names_in_python_and_in_the_shell(tmp_path: Path, capsys, monkeypatch) -> None:
     """Results have the name that was requested; several names of one metric are computed once."""
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,7 @@ class FirstLook:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._inputs: dict[str, np.ndarray] = {}
-        program = session.program
+        self._program = program = session.program
         wary = any(term.loss.absorbs for term in session.terms)
         if wary and not program.sliced and not program.unpredicted:
             session.sample_callback.watch = self._keep
@@ -23,7 +23,8 @@ class FirstLook:
     def _keep(self) -> None:
         self._session.sample_callback.watch = None
         buffers = self._session.buffers("micro")
-        names = self._session.program.input_names
+        self._program = self._session.program
+        names = self._program.input_names
         self._inputs = {name: np.array(decoded(buffers[name])) for name in names}
 
     def doubt(self) -> str:
@@ -32,6 +33,8 @@ class FirstLook:
         if not self._inputs:
             return ""
         inputs, self._inputs = self._inputs, {}
-        result = self._session.predictions(inputs)
+        with self._session.turn:
+            self._session.change(self._program)  # a callback may have used another length
+            result = self._session.predictions(inputs)
         doubts = (term.loss.doubt(result[term.output]) for term in self._session.terms)
         return next(filter(None, doubts), "")

@@ -21,6 +21,7 @@ ALIASES = {
     for name, metric in METRICS.items()
     for alias in metric.aliases
 }
+_AVERAGES = ("binary", "macro", "micro", "samples", "weighted")  # over classes, in scikit-learn
 _MOST_CLASSES = 2**12
 _BEST = 5  # classes kept per position when logits are computed in slices
 
@@ -207,13 +208,19 @@ def pairs_of(asked: Any) -> Iterable[tuple[str, Any]]:
             "argument: evaluate((x, y))."
         )
     if isinstance(asked, str):
-        return [(name.lower(), name.lower()) for name in filter(None, asked.split(","))]
+        names = filter(None, map(plain_name, asked.split(",")))
+        return [(name, name) for name in names]
     if isinstance(asked, Mapping):
         return [(str(name), item) for name, item in asked.items()]
     if callable(asked) or not isinstance(asked, Iterable):
         asked = [asked]
-    asked = [item.lower() if isinstance(item, str) else item for item in asked]
+    asked = [plain_name(item) if isinstance(item, str) else item for item in asked]
     return [(item if isinstance(item, str) else called(item), item) for item in asked]
+
+
+def plain_name(name: str) -> str:
+    """The name of a metric's result, in lower case and without blanks around it."""
+    return name.strip().lower()
 
 
 def called(function: Any) -> str:
@@ -231,9 +238,12 @@ def metric_of(name: str) -> str:
 
 
 def rises(name: str) -> bool:
-    """Whether higher is better, for a metric or a variant of one (f1_macro)."""
-    rising = (kind.removesuffix("K") for kind, metric in METRICS.items() if metric.rises)
-    return metric_of(name).startswith(tuple(rising))
+    """Whether higher is better, for a metric or an average of one (f1_macro); False for other
+    names."""
+    before, _, average = metric_of(name).rpartition("_")
+    plain = metric_of(before if average in _AVERAGES else name)
+    metric = METRICS.get(TOP if _TOP.fullmatch(plain) else plain)
+    return metric is not None and metric.rises
 
 
 def checked(asked: Any, loss: Loss, shape: tuple[int, ...], best: bool = False) -> str:

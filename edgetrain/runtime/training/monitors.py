@@ -189,13 +189,13 @@ class KeepBest(Watch):
 
 
 def _rises(monitor: str) -> bool:
-    """Whether higher is better, also for a metric of one output (class_f1); False for user-defined
-    metrics."""
+    """Whether higher is better, for a metric, also after the name of an output (class_f1); False
+    for other names."""
     from .metrics import rises
 
     words = monitor.removeprefix(_TESTED).split("_")
     ends = ["_".join(words[k:]) for k in range(len(words))]
-    return words[-1] != "loss" and any(map(rises, ends))
+    return any(map(rises, ends))
 
 
 def watched(event: Mapping[str, Any], monitor: str) -> float:

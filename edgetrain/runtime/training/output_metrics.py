@@ -13,7 +13,7 @@ from ...errors import UsageError
 from ...losses.terms import Term, terms_of_recipe
 from ...program import TARGET, Program
 from ...units.hints import did_you_mean
-from .metrics import Metrics, called, check_name, checked, pairs_of, suits
+from .metrics import Metrics, called, check_name, checked, pairs_of, plain_name, suits
 
 Asked = tuple[str | None, str, Any]  # output (None: all), name, name or function
 
@@ -183,7 +183,7 @@ def _is_one(asked: Any) -> bool:
 
 def _words(text: str) -> Iterator[Asked]:
     output: str | None = None
-    for word in filter(None, text.split(",")):
+    for word in filter(None, map(str.strip, text.split(","))):
         before, equals, name = word.rpartition("=")
-        output = before if equals else output
-        yield output, name.lower(), name.lower()
+        output = before.strip() if equals else output
+        yield output, plain_name(name), plain_name(name)
