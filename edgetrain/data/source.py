@@ -317,7 +317,8 @@ class Source(ABC):
         limit = self.limits.get(name)
         if limit is not None or target.dtype.kind != "f":
             ignored = self.ignore_index if name == "y" else self.ignored.get(name)
-            check_integers(rows, target.dtype, limit, ignored, label)
+            classes = name == "y" or ignored is not None
+            check_integers(rows, target.dtype, limit, ignored, label, classes)
         if target.dtype.kind == "f" and name in self.scale:
             rows = self.scale[name].apply(rows)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -97,6 +97,12 @@ class Loss(Plugin):
         return "ignore_index" in self.to_json()
 
     @property
+    def fillers(self) -> tuple[int, ...]:
+        """Values that fill up a sample's list of labels, besides `ignore_index`; () if each
+        position has its target."""
+        return ()
+
+    @property
     def weighs(self) -> bool:
         """Whether targets may have different weights, so that their count is not enough."""
         return self.sample_weights

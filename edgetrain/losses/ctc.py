@@ -72,6 +72,10 @@ class CTC(Loss):
         """Whether targets say how many time steps count; `ignore_index` is about labels."""
         return self.input_lengths
 
+    @property
+    def fillers(self) -> tuple[int, ...]:
+        return (self.blank,)
+
     def joined_axes(self, shape: Shape) -> tuple[int, ...]:
         return tuple(range(1, len(shape)))
 

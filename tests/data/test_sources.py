@@ -275,8 +275,30 @@ def test_csv_tells_a_header_from_numbers(tmp_path, first, n):
     assert source.n == n
 
 
+@pytest.mark.parametrize("lines", [".5,1.5,0\n2.5,.25,1\n", "1,2.5,1\n2,.5,0\n0,1.0,1\n"])
+def test_a_csv_file_of_floats_may_number_its_columns(tmp_path, lines):
+    """As pandas does with a table without column names."""
+    (tmp_path / "a.csv").write_text(f"0,1,2\n{lines}")
+    source = open_data(f"csv:{tmp_path}/a.csv")
+    assert (source.n, source.classes) == (lines.count("\n"), 2)
+    (tmp_path / "a.csv").write_text("0,1,2\n1.5,2,4\n2,2.5,4\n")
+    assert open_data(f"csv:{tmp_path}/a.csv").n == 3
+
+
+def test_a_named_column_is_one_of_a_header(tmp_path):
+    (tmp_path / "a.csv").write_text("2019,2020,label\n1,2,cat\n4,5,dog\n")
+    source = open_data(f"csv:{tmp_path}/a.csv", label="label")
+    assert (source.n, source.labels) == (2, ("cat", "dog"))
+
+
 @pytest.mark.parametrize(
-    ("lines", "n"), [("0,cat\n1,dog\n2,dog\n3,cat\n", 4), ("0,1,label\n1,2,cat\n4,5,dog\n", 2)]
+    ("lines", "n"),
+    [
+        ("0,cat\n1,dog\n2,dog\n3,cat\n", 4),
+        ("0,1,label\n1,2,cat\n4,5,dog\n", 2),
+        ("2019,2020,label\n1,2,cat\n4,5,dog\n4,6,dog\n4,7,cat\n", 4),
+        ("0,1,2\n1,2,cat\n4,5,dog\n", 2),
+    ],
 )
 def test_csv_keeps_a_first_line_whose_only_word_is_a_class(tmp_path, lines, n):
     (tmp_path / "a.csv").write_text(lines)

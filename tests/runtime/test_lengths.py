@@ -28,6 +28,7 @@ from .length_nets import (
     proto,
     samples_of,
     sequences,
+    weighted,
 )
 
 SAMPLES = sequences()
@@ -125,6 +126,16 @@ def test_a_loss_over_samples_counts_each_once_whatever_its_length(loss):
             assert found["loss"] == pytest.approx(mean_loss(loss, data), rel=1e-5)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_samples_of_weight_0_do_not_change_what_a_length_counts_for(loss):
+    data = samples_of(loss)
+    weights = [float(len(x) % 3 and k % 3) for k, (x, _) in enumerate(data)]
+    given = [(x, y, weight) for (x, y), weight in zip(data, weights, strict=True)]
+    with et.Trainer(weighted(loss), verbose=False) as trainer:
+        found = trainer.evaluate(given)["loss"]
+    assert found == pytest.approx(mean_loss(loss, data, weights), rel=1e-5)
+
+
 def test_gradients_of_padded_samples_are_those_of_each_alone():
     batch = [(x, y) for x, y in SAMPLES if 4 < len(x) < 7][:2]
     count = sum(len(x) for x, _ in batch)
@@ -190,6 +201,17 @@ def test_predictions_are_as_long_as_their_samples():
             trainer.predict(np.zeros((13, 4), np.float32))
 
 
+def test_a_callback_may_predict_another_length_after_the_first_step():
+    class Predicts(et.Callback):
+        def on_step(self, trainer, result):
+            trainer.predict(np.zeros((2, 4), np.float32))
+
+    long = [(x, y) for x, y in SAMPLES if len(x) > 7][:8]
+    with et.Trainer(compiled(), long, callbacks=[Predicts()], verbose=False) as trainer:
+        trainer.fit(epochs=1)
+        assert trainer.steps == 1
+
+
 def test_a_metric_of_all_outputs_at_once_is_refused():
     with et.Trainer(compiled(), SAMPLES, verbose=False) as trainer:
         with pytest.raises(UsageError, match="metrics: mine"):
@@ -242,14 +264,56 @@ def test_ctc_refuses_padding_and_trains_without(labels):
         assert trainer.evaluate(data)["loss"] < before
 
 
+def test_labels_of_ctc_may_be_filled_up_with_the_blank():
+    data = samples_of("ctc of counted steps")
+    arrays = padded([(x, x[:, 0]) for x, _ in data])
+    arrays["y"] = np.full((len(data), 15), -100)
+    for row, (_, y) in enumerate(data):
+        arrays["y"][row, : len(y)] = y
+    blank = arrays | {"y": np.where(arrays["y"] == -100, 0, arrays["y"])}
+    with et.Trainer(compiled(*LOSSES["ctc of counted steps"]), verbose=False) as trainer:
+        expected = trainer.evaluate(data)["loss"]
+        assert trainer.evaluate(arrays)["loss"] == trainer.evaluate(blank)["loss"] == expected
+        blank["y"][5, 14] = 3
+        with pytest.raises(DataError, match="sample 5: field 'y': more than"):
+            trainer.evaluate(blank)
+
+
+def test_targets_that_are_filled_up_may_be_longer_than_their_samples():
+    longer = [(x, np.append(y, [-100] * 9)) for x, y in SAMPLES]
+    arrays = padded(SAMPLES, 12)
+    wide = np.concatenate([arrays["y"], np.full((len(SAMPLES), 3), -100)], 1)
+    with et.Trainer(compiled(), verbose=False) as trainer:
+        expected = trainer.evaluate(SAMPLES)
+        assert trainer.evaluate(longer) == trainer.evaluate(arrays | {"y": wide}) == expected
+
+
+def with_targets(number: int, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Some of the samples; one of them has more or fewer targets."""
+    result = SAMPLES[:20]
+    result[number] = result[number][0], np.resize(result[number][1], size)
+    return result
+
+
 @pytest.mark.parametrize(
     "data, says",
     [
         (padded(SAMPLES) | {"lengths": np.full(60, 13)}, "sample 0: length 13; .* T=12"),
-        (padded(SAMPLES) | {"lengths": np.full(60, 15)}, "'lengths'.* 0 to 14"),
+        (padded(SAMPLES) | {"lengths": np.full(60, 15)}, "'lengths'.* 0 to 14. Correct it"),
         (padded(SAMPLES) | {"lengths": np.ones((60, 2), int)}, "'lengths'.* 2 numbers"),
         ([(x[:, :3], y) for x, y in SAMPLES], r"'x' has shape .*, 3\]"),
         ([*SAMPLES, (SAMPLES[0][0][0], SAMPLES[0][1])], "sample 60"),
+        (with_targets(3, 20), "sample 3: field 'y': targets for more than the sample's"),
+        (with_targets(3, 1), "sample 3: field 'y': targets for 1 positions; expected"),
+        (padded(SAMPLES, 12) | {"y": padded(SAMPLES)["y"]}, "'y': .* the sample's 12 positions"),
+        (
+            padded(SAMPLES) | {"y": padded(SAMPLES, 12)["y"][:, :11]},
+            "for 11 pos.*; expected 12",
+        ),
+        (
+            [{"x": np.ones((5, 4)), "y": np.ones(5), "lengths": 3.7}],
+            "sample 0.*'lengths': .* 3.7",
+        ),
         (padded(SAMPLES) | {"y": padded(SAMPLES)["y"] + 3}, "sample .* 0 to 2"),
     ],
 )

@@ -21,10 +21,17 @@ def check_known(source: str, name: str, fields: Mapping[str, object]) -> None:
 
 
 def check_integers(
-    rows: np.ndarray, dtype: np.dtype, limit: int | None, ignored: int | None, label: Label
+    rows: np.ndarray,
+    dtype: np.dtype,
+    limit: int | None,
+    ignored: int | None,
+    label: Label,
+    classes: bool = False,
 ) -> None:
     """Check that values are whole numbers in [0, limit) or `ignored`, and fit `dtype`.
 
+    Args:
+      classes: they are targets, which may be numbered from 1.
     Raises:
       DataError: names the first bad sample.
     """
@@ -42,7 +49,7 @@ def check_integers(
     good = (rows >= low) & (rows <= high)
     if ignored is not None:
         good |= rows == ignored
-    from_1 = rows.size and rows.min() >= 1 and rows.max() == high + 1
+    from_1 = classes and rows.size and rows.min() >= 1 and rows.max() == high + 1
     move = "If labels start at 1, subtract 1 from each." if from_1 else _MOVE
     _raise_first(rows, good, f"expected a whole number from {low} to {high}", label, move)
 

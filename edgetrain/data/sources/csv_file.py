@@ -4,19 +4,21 @@ numbers.
 Targets are numbers, or class names, which are numbered alphabetically.
 
 Opening reads the file once, refuses cells that are not finite numbers, and stores only the offset
-of each line (8 bytes each). Columns are separated by commas, semicolons, tabs or blanks; a first
-line without numbers is the header. Values are not scaled: scale them first, or start the model with
-a normalisation. Columns fill the axes of the model's input in C order.
+of each line (8 bytes each). Columns are separated by commas, semicolons, tabs or blanks. A first
+line without numbers is the header, and so is one that numbers the columns (0,1,2) if one of them
+has no other whole number. Values are not scaled: scale them first, or start the model with a
+normalisation. Columns fill the axes of the model's input in C order.
 """
 
 import math
 import threading
 import weakref
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
+from itertools import chain, count, islice
 
 import numpy as np
 
@@ -121,7 +123,7 @@ class CsvSource(Source):
         for start in range(0, self.n, step):
             part = np.arange(start, min(start + step, self.n))
             result = self.read(("y",), part, (0, 0), False)["y"]
-            check_integers(result, result.dtype, limit, ignore_index, self._label("y", part))
+            check_integers(result, result.dtype, limit, ignore_index, self._label("y", part), True)
 
     def _gone(self, index: int) -> DataError:
         return DataError(
@@ -232,12 +234,12 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
             f"{path}: line {first[0]}: {_shown(first[2])}; expected at least two columns. "
             "Separate them by commas."
         )
-    is_header = _is_header(head)
+    is_header = _is_header(head) or label in _named(head) or _is_numbered(path, head, separator)
     target = _target(path, label, head if is_header else [], len(head))
-    header = tuple(c.decode("utf-8", "replace") for c in head) if is_header else ()
+    header = _decoded(head) if is_header else ()
     _check_header(path, first[0], head)
     largest: float | None = -1.0
-    words: set[str] = set()
+    words: Counter[str] = Counter()
     numbers = False
     look = _Look(path, head if is_header else [], target, nonfinite)
     for number, start, line in lines if is_header else chain([first], lines):
@@ -253,14 +255,18 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
         value = _number(cell)
         largest, numbers = _largest_class(largest, value), numbers or value is not None
         if value is None and not numbers and len(words) <= MOST:
-            words.add(_word(cell[:_WORD_NBYTES]))
+            words[_word(cell[:_WORD_NBYTES])] += 1
     if not starts:
         raise DataError(f"{path}: no numbers below the header. Add samples.")
     if is_header and not numbers and _is_sample(head, target, words):
         starts.insert(0, first[1])
         header = ()
+    if not is_header and not numbers and _has_names(head, target, words):
+        starts.pop(0)
+        header = _decoded(head)
+        del words[_word(head[target])]
     if words and not numbers:
-        check_names(words, path)
+        check_names({*words}, path)
         names = tuple(sorted(words))
         return _Table(separator, len(head), target, starts, len(words), names, header)
     classes = None if largest is None else int(largest) + 1
@@ -289,15 +295,52 @@ def _correction(first: tuple[int, int, bytes]) -> str:
     return "Correct the line."
 
 
+def _decoded(head: list[bytes]) -> tuple[str, ...]:
+    return tuple(cell.decode("utf-8", "replace") for cell in head)
+
+
 def _word(cell: bytes) -> str:
     return cell.decode("utf-8", "surrogateescape")  # check_names refuses surrogates
 
 
 def _is_header(cells: list[bytes]) -> bool:
-    """Whether no cell is a number; columns named 0, 1, 2, ... also make a header."""
+    """Whether no cell is a number; some columns may be named by their place, such as 0,1,label."""
     named = [_number(cell) is None for cell in cells]
     places = [cell == str(place).encode() for place, cell in enumerate(cells)]
     return any(named) and all(a or b for a, b in zip(named, places, strict=True))
+
+
+def _is_numbered(path: str, head: list[bytes], separator: bytes | None) -> bool:
+    """Whether a first line 0,1,2 is a header: one of these columns has no other whole number, as in
+    a table of floats without column names that pandas has written."""
+    if head != [str(place).encode() for place in range(len(head))]:
+        return False
+    columns: set[int] = set()
+    for number, (_, _, line) in enumerate(islice(_lines(path), 1, None)):
+        cells = _cells(line, separator)
+        own = {k for k, cell in enumerate(cells) if not cell.lstrip(b"+-").isdigit()}
+        columns = columns & own if number else own
+        if not columns:
+            return False
+    return bool(columns)
+
+
+def _has_names(head: list[bytes], target: int, words: Mapping[str, int]) -> bool:
+    """Whether a first line such as 2019,2020,label is a header after all: its numbers are whole and
+    differ, and its word is the only one that occurs once."""
+    numbers = [cell for k, cell in enumerate(head) if k != target]
+    own = _word(head[target][:_WORD_NBYTES])
+    once = [word for word, count in words.items() if count == 1]
+    return (
+        once == [own] != [*words]
+        and all(cell.isdigit() for cell in numbers)
+        and len({*numbers}) == len(numbers)
+    )
+
+
+def _named(cells: list[bytes]) -> list[str]:
+    """The cells that are not numbers."""
+    return [_word(cell) for cell in cells if _number(cell) is None]
 
 
 def _is_sample(head: list[bytes], target: int, words: Collection[str]) -> bool:

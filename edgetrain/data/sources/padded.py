@@ -28,6 +28,9 @@ class Fit(NamedTuple):
       fill: padding value.
       exact: the size of these axes equals the length.
       cleared: replace the source's values after a sample's end by `fill`.
+      pads: values that may be cut off.
+      target: values are cut off only if they are `pads`.
+      each: there is a target for each position.
     """
 
     name: str
@@ -36,6 +39,14 @@ class Fit(NamedTuple):
     fill: int = 0
     exact: bool = True
     cleared: bool = False
+    pads: tuple[int, ...] = (0,)
+    target: bool = False
+    each: bool = False
+
+    def rest(self, rows: np.ndarray, axis: int, end: int) -> np.ndarray:
+        """Whether rows [k, *shape] have values other than `pads` from `end` on, bool [k]."""
+        behind = np.moveaxis(rows, axis + 1, 1)[:, end:]
+        return (~np.isin(behind, self.pads)).reshape(len(rows), -1).max(axis=1, initial=False)
 
 
 class Padded(Wrapped):
@@ -46,10 +57,16 @@ class Padded(Wrapped):
       lengths: lengths of all its samples, int64.
       indices: samples of this length; indices remain those of `whole`.
       fits: by field.
+      width: length of the inputs' arrays.
     """
 
     def __init__(
-        self, whole: Source, lengths: np.ndarray, indices: np.ndarray, fits: Mapping[str, Fit]
+        self,
+        whole: Source,
+        lengths: np.ndarray,
+        indices: np.ndarray,
+        fits: Mapping[str, Fit],
+        width: int,
     ) -> None:
         self._shapes = {
             name: laid_out(whole.fields[fit.name].shape, fit)
@@ -62,7 +79,7 @@ class Padded(Wrapped):
         self.fields = fields
         self.scale = {own[k]: scale for k, scale in whole.scale.items() if k in own}
         self.limits = {own[k]: limit for k, limit in whole.limits.items() if k in own}
-        self._lengths, self._indices, self._fits = lengths, indices, fits
+        self._lengths, self._indices, self._fits, self._width = lengths, indices, fits, width
 
     def _field(self, whole: Source, name: str, fit: Fit) -> Field:
         if not fit.name:
@@ -99,7 +116,7 @@ class Padded(Wrapped):
         out = np.full((len(rows), *fit.shape), fit.fill, rows.dtype)
         kept = tuple(slice(min(a, b)) for a, b in zip(shape, fit.shape, strict=True))
         out[(slice(None), *kept)] = rows[(slice(None), *kept)]
-        if not fit.exact:
+        if fit.target or not fit.exact:
             self._check_cut(name, rows, indices)
         for axis in fit.axes if fit.cleared else ():
             np.moveaxis(out, axis + 1, 1)[np.arange(fit.shape[axis]) >= ends[:, None]] = fit.fill
@@ -109,12 +126,15 @@ class Padded(Wrapped):
         """Refuse a sample with more values than fit in this length."""
         fit = self._fits[name]
         for axis in fit.axes:
-            rest = np.moveaxis(rows, axis + 1, 1)[:, fit.shape[axis] :]
-            bad = (rest != fit.fill).reshape(len(rows), -1).any(axis=1)
+            end = self._width if fit.exact else fit.shape[axis]
+            bad = fit.rest(rows, axis, end)
             if bad.any():
                 row = int(np.argmax(bad))
+                label = self._label(name, indices)(row)
+                if fit.exact:
+                    raise too_long(label, end, fit)
                 raise DataError(
-                    f"{self._label(name, indices)(row)}: more than {fit.shape[axis]} values, which "
+                    f"{label}: more than {end} values, which "
                     f"is all that length {self._lengths[indices[row]]} has room for. Compile with "
                     "larger lengths."
                 )
@@ -129,7 +149,8 @@ class Padded(Wrapped):
             for start in range(0, len(self._indices), step):
                 part = self._indices[start : start + step]
                 result = self.read((name,), part, (0, 0), False)[name]
-                check_integers(result, result.dtype, limit, ignored, self._label(name, part))
+                label, classes = self._label(name, part), name == "y" or ignored is not None
+                check_integers(result, result.dtype, limit, ignored, label, classes)
 
     def scan_numbers(self, names: Collection[str]) -> None:
         for name in names:
@@ -156,6 +177,22 @@ def _made(fit: Fit, ends: np.ndarray) -> np.ndarray:
         return ends.reshape(-1, *fit.shape)
     places = np.arange(fit.shape[fit.axes[0]]) < ends[:, None]
     return places.reshape(len(ends), *fit.shape).astype(np.int64)
+
+
+def too_long(label: str, end: int, fit: Fit) -> DataError:
+    """The error for targets after the end of a sample."""
+    move = f", or set the rest to {fit.pads[0]}, which the loss ignores" if fit.pads else ""
+    return DataError(
+        f"{label}: targets for more than the sample's {end} positions. Cut them{move}."
+    )
+
+
+def too_short(label: str, count: int, end: int, fit: Fit) -> DataError:
+    """The error for positions without a target."""
+    move = f"Fill up with {fit.pads[0]}, which the loss ignores." if fit.pads else "Correct them."
+    return DataError(
+        f"{label}: targets for {count} positions; expected {end}, as many as the sample has. {move}"
+    )
 
 
 def laid_out(shape: tuple[int, ...], fit: Fit) -> tuple[int, ...] | None:

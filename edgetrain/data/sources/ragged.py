@@ -7,10 +7,11 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
+from ..checks.values import check_integers
 from ..source import Field, Source, natural
 from ..tensors import as_array
 from .items import Batches, batch_of, check_bytes, named_inputs, scale_of_bytes
-from .padded import LENGTHS, Fit, laid_out
+from .padded import LENGTHS, Fit, laid_out, too_long, too_short
 
 Arrays = dict[str, np.ndarray]
 
@@ -23,9 +24,10 @@ class Ragged(Source):
     Args:
       get: returns the fields of a sample, by index.
       inputs: layout of inputs by field; their `axes` depend on the length.
-      fills: padding values of other fields (default: 0).
+      targets: layout and padding of targets by field; other fields are padded with 0.
     Raises:
-      DataError: a sample's fields or numbers of axes differ from the first sample's.
+      DataError: a sample's fields or numbers of axes differ from the first sample's, or its targets
+        are longer or shorter than the sample.
     """
 
     def __init__(
@@ -34,11 +36,11 @@ class Ragged(Source):
         n: int,
         get: Callable[[int], Arrays],
         inputs: Mapping[str, Fit],
-        fills: Mapping[str, int],
+        targets: Mapping[str, Fit],
     ) -> None:
         first = get(0)
         shapes = {field: array.shape for field, array in first.items()}
-        self._get, self._fills, self._ends = get, fills, np.empty(n, np.int64)
+        self._get, self._targets, self._ends = get, targets, np.empty(n, np.int64)
         types = {field: array.dtype for field, array in first.items()}
         scale = scale_of_bytes(first)
         for index in range(n):
@@ -50,15 +52,39 @@ class Ragged(Source):
                 check_bytes(f"{name}: sample {index}", k, array.dtype, k in scale)
             types = {k: np.result_type(dtype, row[k]) for k, dtype in types.items()}
             shapes = {k: tuple(map(max, s, row[k].shape)) for k, s in shapes.items()}
-            self._ends[index] = self._end(name, index, row, inputs)
+            width = self._width(name, index, row, inputs)
+            self._ends[index] = self._end(name, index, row, width)
+            self._check_targets(name, index, row, width)
         fields = {k: Field(shape, natural(types[k], k in scale)) for k, shape in shapes.items()}
         lengths = {LENGTHS: Field((), np.dtype(np.int64))}
         super().__init__(name, n, lengths | fields, scale=scale)
 
-    def _end(self, name: str, index: int, row: Arrays, inputs: Mapping[str, Fit]) -> int:
-        """Length of a sample: as given, or else that of its longest input."""
-        if LENGTHS in row:
-            return int(row[LENGTHS].reshape(-1)[0])
+    def _end(self, name: str, index: int, row: Arrays, width: int) -> int:
+        """Length of a sample: as given, or else that of its arrays."""
+        if LENGTHS not in row:
+            return width
+        given = row[LENGTHS].reshape(1, -1)[:, :1]
+        label = f"{name}: sample {index}: field {LENGTHS!r}"
+        check_integers(given, np.dtype(np.int64), None, None, lambda _: label)
+        return int(given.item())
+
+    def _check_targets(self, name: str, index: int, row: Arrays, width: int) -> None:
+        """Refuse targets that are longer or shorter than their sample."""
+        for field in self._targets.keys() & row.keys():
+            fit, label = self._targets[field], f"{name}: sample {index}: field {field!r}"
+            shape = laid_out(row[field].shape, fit)
+            if shape is None or not fit.exact:
+                continue
+            for axis in fit.axes:
+                end = min(width, int(self._ends[index]))
+                if fit.each and shape[axis] < end:
+                    raise too_short(label, shape[axis], end, fit)
+                if fit.rest(row[field].reshape(1, *shape), axis, width).any():
+                    raise too_long(label, width, fit)
+
+    @staticmethod
+    def _width(name: str, index: int, row: Arrays, inputs: Mapping[str, Fit]) -> int:
+        """Length of a sample's longest input."""
         ends = []
         for field, array in row.items():
             fit = inputs.get(field)
@@ -81,7 +107,8 @@ class Ragged(Source):
         wanted = [name for name in names if name != LENGTHS]
         rows = [self._get(index) for index in indices.tolist()] if wanted else []
         for name in wanted:
-            field, fill = self.fields[name], self._fills.get(name, 0)
+            field, own = self.fields[name], self._targets.get(name)
+            fill = own.fill if own is not None else 0
             result = out[name] = np.full((len(rows), *field.shape), fill, field.dtype)
             for place, row in enumerate(rows):
                 where: tuple[Any, ...] = (place, *map(slice, row[name].shape))
@@ -90,13 +117,13 @@ class Ragged(Source):
 
 
 def opened_ragged(
-    data: Any, names: tuple[str, ...], inputs: Mapping[str, Fit], fills: Mapping[str, int]
+    data: Any, names: tuple[str, ...], inputs: Mapping[str, Fit], targets: Mapping[str, Fit]
 ) -> Source | Batches | None:
     """Samples of different lengths, or batches; None for anything else: text, a source, arrays.
 
     Args:
       names: the model's inputs that the data must have.
-      inputs, fills: as for `Ragged`; `inputs` covers all of the model's.
+      inputs, targets: as for `Ragged`; `inputs` covers all of the model's.
     Raises:
       DataError: the data is empty, or an item is not a sample.
     """
@@ -107,7 +134,8 @@ def opened_ragged(
     if isinstance(data, tuple) and len(data) in (2, 3):
         data = dict(zip(("x", "y", "w"), data, strict=False))
     if isinstance(data, Mapping):
-        return _columns(data, names, inputs, fills) if any(map(is_ragged, data.values())) else None
+        ragged = any(map(is_ragged, data.values()))
+        return _columns(data, names, inputs, targets) if ragged else None
     if isinstance(data, type):
         raise DataError(f"data: the class {data.__name__}; expected an instance. Make one.")
     if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
@@ -122,14 +150,14 @@ def opened_ragged(
     def get(index: int) -> Arrays:
         return row_of(data[index], names, inputs, f"sample {index}")
 
-    return Ragged(type(data).__name__, len(data), get, inputs, fills)
+    return Ragged(type(data).__name__, len(data), get, inputs, targets)
 
 
 def _columns(
     data: Mapping[str, Any],
     names: tuple[str, ...],
     inputs: Mapping[str, Fit],
-    fills: Mapping[str, int],
+    targets: Mapping[str, Fit],
 ) -> Ragged:
     """Ragged samples from a list of arrays per field."""
     counts = {name: len(column) for name, column in data.items()}
@@ -144,7 +172,7 @@ def _columns(
             for name, given in renamed.items()
         }
 
-    return Ragged("arrays", next(iter(counts.values())), get, inputs, fills)
+    return Ragged("arrays", next(iter(counts.values())), get, inputs, targets)
 
 
 def is_ragged(column: Any) -> bool:

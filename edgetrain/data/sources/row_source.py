@@ -70,7 +70,8 @@ class RowsSource(Source):
             for start in range(0, self.n, step):
                 part = np.arange(start, min(start + step, self.n))
                 result = self.read((name,), part, (0, 0), False)[name]
-                check_integers(result, result.dtype, limit, ignored, self._label(name, part))
+                label, classes = self._label(name, part), name == "y" or ignored is not None
+                check_integers(result, result.dtype, limit, ignored, label, classes)
 
     def scan_numbers(self, names: Collection[str]) -> None:
         for name in names:

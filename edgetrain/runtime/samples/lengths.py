@@ -13,7 +13,7 @@ from ...data.checks.layout import check_layout
 from ...data.checks.values import check_integers
 from ...data.rows import ArrayRows
 from ...data.source import Source
-from ...data.sources.padded import LENGTHS, Fit, Padded, laid_out
+from ...data.sources.padded import LENGTHS, Fit, Padded, laid_out, too_short
 from ...data.sources.ragged import opened_ragged
 from ...data.sources.row_source import RowsSource
 from ...errors import DataError
@@ -145,6 +145,7 @@ class Lengths:
         named = self._named(source)
         lengths = self._lengths_of(source, named)
         which = self._which(source, lengths)
+        self._check_each(source, named, lengths)
         result = []
         for number, (length, program) in enumerate(self.programs.items()):
             own = np.flatnonzero(which == number).astype(np.int64)
@@ -174,6 +175,7 @@ class Lengths:
         named = self._named(source)
         lengths, every = self._lengths_of(source, named), np.arange(source.n)
         number = int(self._which(source, lengths).max())
+        self._check_each(source, named, lengths)
         length = [*self.programs][number]
         program = self.programs[length]
         if (lengths != length).any():
@@ -184,12 +186,12 @@ class Lengths:
 
     def opened(self, data: Any) -> "Source | Batches | None":
         """Open data; as `opened_ragged`."""
-        fills = {
-            field: ignored
+        shortest = next(iter(self.programs.values()))
+        targets = {
+            field: self._fit(shortest, staged, field)
             for field, staged in target_fields(self._terms, ("y",)).items()
-            if (ignored := self._program.ignored_of(staged)) is not None
         }
-        return opened_ragged(data, self.needed, self.inputs, fills)
+        return opened_ragged(data, self.needed, self.inputs, targets)
 
     def _which(self, source: Source, lengths: np.ndarray) -> np.ndarray:
         """For each sample, the index of its length."""
@@ -211,7 +213,7 @@ class Lengths:
         fits = {
             field: self._fit(program, staged, inner) for field, (staged, inner) in named.items()
         }
-        return Padded(source, lengths, own, fits)
+        return Padded(source, lengths, own, fits, max(self._widths(source, named)))
 
     def _named(self, source: Source) -> _Named:
         """Field -> (staged value, field of the source)."""
@@ -237,7 +239,26 @@ class Lengths:
         ignored, exact = program.ignored_of(staged), staged in self.exact
         axes = self.axes[staged]
         cleared = exact and ignored is not None
-        return Fit(inner, slot.shape[1:], axes, ignored or 0, exact, cleared)
+        fit = Fit(inner, slot.shape[1:], axes, ignored or 0, exact, cleared)
+        if not staged.startswith(TARGET):
+            return fit
+        loss = next(term.loss for term in self._terms if term.target == staged)
+        known = program.loss_of(staged).get("ignore_index", None if exact else 0)
+        pads = (*(() if known is None else (known,)), *loss.fillers)
+        return fit._replace(pads=pads, target=True, each=not loss.fillers)
+
+    def _check_each(self, source: Source, named: _Named, lengths: np.ndarray) -> None:
+        """Refuse arrays of targets that are shorter than a sample."""
+        program, row = next(iter(self.programs.values())), int(lengths.argmax())
+        for field, (staged, inner) in named.items():
+            fit = self._fit(program, staged, inner)
+            shape = laid_out(source.fields[inner].shape, fit) if fit.each and fit.exact else None
+            if shape is None:
+                continue
+            for axis in fit.axes:
+                if shape[axis] < lengths[row]:
+                    label = f"{source.name}: {source.where(row)}: field {field!r}"
+                    raise too_short(label, shape[axis], int(lengths[row]), fit)
 
     def _lengths_of(self, source: Source, named: _Named) -> np.ndarray:
         """The length of each sample, int64 [n]."""
@@ -262,6 +283,10 @@ class Lengths:
 
     def _width(self, source: Source, named: _Named) -> int:
         """Length of the source's arrays."""
+        return min(self._widths(source, named))
+
+    def _widths(self, source: Source, named: _Named) -> list[int]:
+        """Length of each input's array, once for each axis that depends on it."""
         program = next(iter(self.programs.values()))
         widths = []
         for field, (staged, inner) in named.items():
@@ -280,7 +305,7 @@ class Lengths:
                 f"{source.name}: found fields {', '.join(source.fields)}; the model's inputs are "
                 f"{', '.join(self._program.input_names)}. Rename the fields."
             )
-        return min(widths)
+        return widths
 
     def _check_targets(self, source: Source, named: _Named) -> None:
         """Refuse padding of targets that a loss would count."""

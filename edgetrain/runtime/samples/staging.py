@@ -42,7 +42,8 @@ def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) ->
     limit = program.limits.get(name)
     if limit is not None or buffer.dtype.kind in "iu":
         ignored = program.ignored_of(name)
-        check_integers(array, buffer.dtype, limit, ignored, lambda row: f"{label}: sample {row}")
+        where, classes = lambda row: f"{label}: sample {row}", name.startswith(TARGET)
+        check_integers(array, buffer.dtype, limit, ignored, where, classes)
     with np.errstate(over="ignore", invalid="ignore"):
         buffer[...] = of_dtype(buffer.dtype).encode(array.reshape(buffer.shape))
 
