@@ -12,8 +12,10 @@ from onnx import AttributeProto, TensorProto
 
 from ..errors import ModelError
 from ..ops.batch_axis import readings
+from ..ops.control import spliced
 from ..ops.model import InputSpec, Model
 from ..ops.registry import OnnxNode, Subgraph
+from .branches import hoist
 from .classical import DOMAIN, Classical
 from .deduplication import undo_deduplication
 from .external import check_total, restore, to_array
@@ -41,6 +43,7 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
       ModelError: an unsupported opset, an unreadable tensor or a dangling input.
     """
     opset = _opset(proto, path)
+    hoist(proto.graph)
     _store_floats(proto.graph)
     whole = dequantized(proto, path)
     if whole.proto is proto:
@@ -52,8 +55,8 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     numbers = [t for t in graph.initializer if t.data_type != TensorProto.STRING]
     arrays = {t.name: to_array(t, path) for t in numbers}
     nodes, constants = _nodes(graph, path, 0)
-    nodes = _plain_casts(nodes, graph)
     arrays |= constants
+    nodes = _plain_casts(spliced(nodes, arrays), graph)
     inputs, batch_known = _inputs(graph, arrays, path)
     classical = Classical(nodes, arrays, {i.name: len(i.dims) for i in inputs})
     nodes, arrays = classical.nodes, arrays | classical.arrays

@@ -17,8 +17,10 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from ..errors import ModelError
 from ..ops import registry
-from ..ops.quantised import MOVES
+from ..ops.quantised import MOVES, spread
+from .branches import flat, needed, reads, subgraphs
 from .external import to_array
+from .moved import Moved, free_names, of_floats
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _INTEGERS = {TensorProto.UINT8, TensorProto.INT8}
@@ -64,7 +66,7 @@ def dequantized(proto: onnx.ModelProto, path: Path) -> Dequantized:
     Raises:
       ModelError: scales are not constant, or quantize and dequantize nodes do not match.
     """
-    if not any(_kind(node) in _RULES for node in proto.graph.node):
+    if not any(_kind(node) in _RULES for node in flat(proto.graph.node)):
         return Dequantized(proto)
     return _Lift(proto, path).run()
 
@@ -93,6 +95,12 @@ class _Held(NamedTuple):
     scale: np.ndarray
     zero: np.ndarray
 
+    def is_same(self, scale: np.ndarray, zero: np.ndarray) -> bool:
+        """Whether a node has this scale and zero point."""
+        mine = (self.scale, self.zero)
+        pairs = zip(mine, (scale, zero), strict=True)
+        return all(np.array_equal(own.ravel(), other.ravel()) for own, other in pairs)
+
 
 class _Product(NamedTuple):
     """An integer product whose Mul with its scales is still to come."""
@@ -112,6 +120,9 @@ class _Lift:
       dynamic: output of DynamicQuantizeLinear -> (its floats, scale, zero point).
       products: names of integer products, cast or not.
       factors: product of a dynamic scale and a weight's scale -> (dynamic, weight's).
+      makers: value -> the node that makes it.
+      moved: constants after nodes that only move their numbers.
+      computed: floats of integers that are computed from constants -> a note for the user.
     """
 
     def __init__(self, proto: onnx.ModelProto, path: Path) -> None:
@@ -119,7 +130,9 @@ class _Lift:
         graph = proto.graph
         self.tensors = dict(named_tensors(graph))
         self.taken = {*self.tensors, *(v.name for v in graph.input)}
-        self.taken.update(name for node in graph.node for name in (*node.input, *node.output))
+        every = list(flat(graph.node))
+        self.taken.update(name for node in every for name in (*node.input, *node.output))
+        self.makers = {name: node for node in every for name in node.output}
         self.weights: dict[str, tuple[str, Grid]] = {}
         self.made: dict[str, np.ndarray] = {}
         self.nodes: list[NodeProto] = []
@@ -127,21 +140,19 @@ class _Lift:
         self.dynamic: dict[str, tuple[str, str, str]] = {}
         self.products: dict[str, _Product] = {}
         self.factors: dict[str, tuple[str, str]] = {}
+        self.moved = Moved(self.tensors)
+        self.computed: dict[str, str] = {}
 
     def run(self) -> Dequantized:
-        for node in self.proto.graph.node:
-            own = _RULES.get(_kind(node)) or _FOLLOWED.get(_kind(node))
-            if own is None or not own(self, node):
-                self._keep(node)
         out = onnx.ModelProto()
         out.CopyFrom(self.proto)
         graph = out.graph
-        nodes = _needed(self.nodes, [value.name for value in graph.output])
+        nodes = self._lifted(graph)
         del graph.node[:]
         graph.node.extend(nodes)
-        read = {name for node in nodes for name in _reads(node)}
+        read = {name for node in nodes for name in reads(node)}
         read.update(value.name for value in graph.output)
-        quantised = {name for node in self.proto.graph.node for name in node.input}
+        quantised = {name for node in self.proto.graph.node for name in reads(node)}
         kept = [t for t in graph.initializer if t.name in read or t.name not in quantised]
         kept = [t for t in kept if t.name not in self.made]
         floats = [numpy_helper.from_array(a, n) for n, a in self.made.items() if n in read]
@@ -150,30 +161,67 @@ class _Lift:
         return Dequantized(out, self.weights, self._warnings(nodes))
 
     def _warnings(self, nodes: Sequence[NodeProto]) -> tuple[str, ...]:
-        read = {name for node in nodes for name in _reads(node)}
+        read = {name for node in nodes for name in reads(node)}
+        notes = [text for name, text in self.computed.items() if name in read]
         count = sum(data in read for data, _, _ in self.dynamic.values())
-        if not count:
-            return ()
-        return (
-            f"{count} activations are quantised dynamically (DynamicQuantizeLinear); they are "
-            "trained as floats. --quantized applies only to weights here.",
-        )
+        if count:
+            notes.append(
+                f"{count} activations are quantised dynamically (DynamicQuantizeLinear); they are "
+                "trained as floats. --quantized applies only to weights here."
+            )
+        return tuple(notes)
+
+    def _lifted(self, graph: onnx.GraphProto) -> list[NodeProto]:
+        """The converted nodes of the graph, or of a branch."""
+        outer, self.nodes = self.nodes, []
+        for node in graph.node:
+            own = _RULES.get(_kind(node)) or _FOLLOWED.get(_kind(node))
+            if own is None or not own(self, node):
+                self._keep(node)
+        nodes, self.nodes = needed(self.nodes, [value.name for value in graph.output]), outer
+        return nodes
 
     def _keep(self, node: NodeProto) -> None:
-        """Keep a float node, or one that only moves integers."""
+        """Keep a float node, one that only moves integers, or one with branches."""
         first = node.input[0] if node.input else ""
         if node.op_type in MOVES and first in self.held:
             if self.held[first].scale.size > 1:
                 raise _fail(node, "it moves integers with one scale per channel", "one scale")
             self.held |= dict.fromkeys(node.output, self.held[first])
+        elif any(True for _ in subgraphs(node)):
+            node = self._branched(node)
         elif _is_arithmetic(node) and (computed := self._first_held(node)):
             raise _fail(node, f"it computes with integers {computed!r}", "a DequantizeLinear first")
+        self.moved.follow(node)
         self.nodes.append(node)
+
+    def _branched(self, node: NodeProto) -> NodeProto:
+        """The node with converted branches."""
+        out = NodeProto()
+        out.CopyFrom(node)
+        for part in subgraphs(out):
+            nodes = self._lifted(part)
+            del part.node[:]
+            part.node.extend(nodes)
+        for k, name in enumerate(node.output):
+            made = [part.output[k].name for part in subgraphs(node) if k < len(part.output)]
+            grids = [self.held.get(given) for given in made]
+            first = next((grid for grid in grids if grid), None)
+            if first is None:
+                continue
+            if not all(grid and grid.is_same(*first) for grid in grids):
+                raise _fail(
+                    node,
+                    f"output {name!r} has integers that its branches quantise differently",
+                    "the same scale and zero point; dequantise inside the branches",
+                )
+            self.held[name] = first
+        return out
 
     # Constants.
 
     def _first_held(self, node: NodeProto) -> str:
-        return next((name for name in _reads(node) if name in self.held), "")
+        return next((name for name in reads(node) if name in self.held), "")
 
     def array(self, node: NodeProto, index: int, what: str) -> np.ndarray:
         """A constant operand."""
@@ -276,6 +324,51 @@ class _Lift:
             self.emit("Identity", [floats], out, node)
         return out or floats
 
+    def constant(self, node: NodeProto, index: int, grid: Grid, scale, zero, out: str = "") -> str:
+        """The float weights for an operand of constant integers; "" if it isn't one.
+
+        Moves between the integers and the node are applied to the floats instead.
+        """
+        name = node.input[index]
+        if name in self.tensors:
+            return self.weight(node, name, grid, scale, zero, out)
+        if name not in self.moved:
+            return ""
+        path = self.moved.path(name)
+        source = path[0].input[0]
+        kind = helper.tensor_dtype_to_np_dtype(self.tensors[source].data_type)
+        if kind.kind in "iu" and (zero.astype(kind) != zero).any():
+            raise _fail(node, f"a zero point beyond the {kind} of {source!r}", f"one of {kind}")
+        if scale.size > 1:
+            axis = None if grid.block else self.moved.axis_before(path, grid.axis)
+            if axis is None:
+                raise _fail(
+                    node,
+                    f"integers {name!r} are moved by {path[-1].op_type} and have one scale per "
+                    "channel",
+                    f"one scale, or {source!r} itself",
+                )
+            grid = grid._replace(axis=axis)
+        made = self.weight(node, source, grid, scale, zero)
+        names = free_names(path, self.named, {name: out})
+        self.nodes += of_floats(path, made, names)
+        return names[name]
+
+    def sources(self, name: str) -> list[str]:
+        """The integer constants that a value is computed from; none if it depends on data."""
+        found, pending, seen = [], [name], {name}
+        while pending:
+            at = pending.pop()
+            if at in self.tensors:
+                found += [at] if self.tensors[at].data_type in _WEIGHTS else []
+            elif at not in self.makers:
+                return []
+            else:
+                more = {n for n in reads(self.makers[at]) if n} - seen
+                seen |= more
+                pending += sorted(more)
+        return found
+
     def _base(self, name: str) -> str:
         """The name of the floats of an integer tensor."""
         base = name.removesuffix(_SUFFIX)
@@ -293,31 +386,13 @@ class _Lift:
         name = _operand(node, index)
         if name not in self.held:
             return ""
-        own = self.held[name]
-        same = np.array_equal(own.scale.ravel(), scale.ravel())
-        if not same or not np.array_equal(own.zero.ravel(), zero.ravel()):
+        if not self.held[name].is_same(scale, zero):
             raise _fail(
                 node,
                 f"{name!r} was quantised with another scale or zero point",
                 "the same in both nodes",
             )
         return name
-
-
-def spread(array: np.ndarray, shape: Sequence[int], axis: int, block: int) -> np.ndarray | None:
-    """Scales or zero points, reshaped to broadcast to a tensor; None if they do not fit."""
-    if array.size == 1:
-        return array.reshape([1] * len(shape))
-    if not -len(shape) <= axis < len(shape):
-        return None
-    axis %= len(shape)
-    if block:
-        wide = np.repeat(array, block, axis) if array.ndim == len(shape) else array
-        wide = np.take(wide, range(min(shape[axis], wide.shape[axis])), axis)
-        return wide if wide.shape == tuple(shape) else None
-    if array.size != shape[axis]:
-        return None
-    return array.reshape([-1 if k == axis else 1 for k in range(len(shape))])
 
 
 def _operand(node: NodeProto, index: int) -> str:
@@ -333,26 +408,6 @@ def named_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, TensorProto]]:
             for attribute in node.attribute:
                 if attribute.name == "value":
                     yield node.output[0], attribute.t
-
-
-def _reads(node: NodeProto) -> Iterator[str]:
-    """Names read by a node and its branches."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-            yield from (value.name for value in graph.output)
-            for inner in graph.node:
-                yield from _reads(inner)
-
-
-def _needed(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto]:
-    """Nodes that outputs depend on."""
-    wanted, out = set(outputs), []
-    for node in reversed(nodes):
-        if wanted.intersection(node.output):
-            out.append(node)
-            wanted.update(_reads(node))
-    return out[::-1]
 
 
 # Rules return whether they replaced the node; others are kept, and refused later if needed.
@@ -380,15 +435,19 @@ def _dequantize(lift: _Lift, node: NodeProto) -> bool:
     name, given = node.input[0], _attributes(node)
     scale = lift.scale(node, 1)
     zero = lift.zero(node, 2, scale)
-    if name in lift.tensors:
-        grid = Grid(
-            (node.input[1],), _operand(node, 2), given.get("axis", 1), given.get("block_size", 0)
-        )
-        lift.weight(node, name, grid, scale, zero, node.output[0])
+    grid = Grid(
+        (node.input[1],), _operand(node, 2), given.get("axis", 1), given.get("block_size", 0)
+    )
+    if lift.constant(node, 0, grid, scale, zero, node.output[0]):
         return True
     source = lift.floats(node, 0, scale, zero)
     if source:
         lift.emit("DequantizeLinear", [source], node.output[0], node)
+    elif sources := lift.sources(name):
+        lift.computed[node.output[0]] = (
+            f"node {node.name!r} (DequantizeLinear): its integers {name!r} are computed from "
+            f"{sources[0]!r}, so they are not trained. Pass it the initializer itself."
+        )
     return bool(source)
 
 
@@ -396,10 +455,9 @@ def _factor(lift: _Lift, node: NodeProto, index: int, axis: int) -> str:
     """The floats of an operand (x, scale, zero point) of an integer product, as _Lift.floats."""
     scale = lift.scale(node, index + 1)
     zero = lift.zero(node, index + 2, scale)
-    if node.input[index] not in lift.tensors:
-        return lift.floats(node, index, scale, zero)
     grid = Grid((node.input[index + 1],), node.input[index + 2], axis)
-    return lift.weight(node, node.input[index], grid, scale, zero)
+    known = lift.constant(node, index, grid, scale, zero)
+    return known or lift.floats(node, index, scale, zero)
 
 
 def _bias(lift: _Lift, node: NodeProto, index: int) -> list[str]:

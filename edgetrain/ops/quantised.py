@@ -85,14 +85,52 @@ def _by_channel(context, node, x, scale: np.ndarray, offset: np.ndarray) -> None
 
 @onnx_rule("DequantizeLinear")
 def dequantize_linear(context, node) -> None:
-    """Its input is already a float."""
-    if (known := context.const(node, 0)) is not None:
-        context.fold(node, 0, known)
+    """Its input is already a float, unless it is a constant with a scale: (q - zero) * scale."""
+    known = context.const(node, 0)
+    if known is not None:
+        context.fold(node, 0, _floats(context, node, known) if len(node.inputs) > 1 else known)
         return
     value = context.value(node, 0)
-    if value.dtype != "f32":
+    if value.dtype != "f32" or len(node.inputs) > 1:
         raise node.fail(f"integers {node.inputs[0]!r}", "the output of a QuantizeLinear")
     context.bind(node, 0, value.name)
+
+
+def _floats(context, node: OnnxNode, integers: np.ndarray) -> np.ndarray:
+    """The values that constant integers represent."""
+    scale = context.const(node, 1)
+    zero = context.const(node, 2) if context.has(node, 2) else np.zeros(1, np.int64)
+    if integers.dtype.kind not in "iu" or scale is None or zero is None:
+        raise node.fail(
+            f"{node.inputs[0]!r} of type {integers.dtype}, or a scale or zero point that is not "
+            "constant",
+            "integers and constants",
+        )
+    axis, block = int(node.attrs.get("axis", 1)), int(node.attrs.get("block_size", 0))
+    fitted = [spread(array, integers.shape, axis, block) for array in (scale, zero)]
+    if fitted[0] is None or fitted[1] is None:
+        raise node.fail(
+            f"a scale of shape {list(scale.shape)} for integers of shape {list(integers.shape)}",
+            f"one, or one per index of axis {axis}",
+        )
+    steps = integers.astype(np.int64) - fitted[1].astype(np.int64)
+    return (steps.astype(np.float32) * fitted[0]).astype(np.float32)
+
+
+def spread(array: np.ndarray, shape: Sequence[int], axis: int, block: int) -> np.ndarray | None:
+    """Scales or zero points, reshaped to broadcast to a tensor; None if they do not fit."""
+    if array.size == 1:
+        return array.reshape([1] * len(shape))
+    if not -len(shape) <= axis < len(shape):
+        return None
+    axis %= len(shape)
+    if block:
+        wide = np.repeat(array, block, axis) if array.ndim == len(shape) else array
+        wide = np.take(wide, range(min(shape[axis], wide.shape[axis])), axis)
+        return wide if wide.shape == tuple(shape) else None
+    if array.size != shape[axis]:
+        return None
+    return array.reshape([-1 if k == axis else 1 for k in range(len(shape))])
 
 
 def in_integers(nodes: Sequence[OnnxNode], name: str, array: np.ndarray) -> np.ndarray:

@@ -310,11 +310,15 @@ def with_tensors(onnx: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
     """A stored model with values for its emptied tensors with these names."""
     model = Message(onnx)
     graph = model.messages(GRAPH)[-1]
-    sources = {name: (array, None) for name, array in arrays.items()}
+    sources: dict[str, tuple[np.ndarray, Any]] = {n: (a, None) for n, a in arrays.items()}
     for name, (source, axes) in sources_of(model).items():
         if source in arrays:
             sources[name] = (arrays[source], axes)
-    for name, tensor in tensors_of(graph):
+    known, text = dict(tensors_of(graph)), text_of(model, QUANTISED)
+    grids = {name: _stored(known[name]) for name in names_of(text) if name in known}
+    integers = integers_of(text, grids, {name: array for name, (array, _) in sources.items()})
+    sources |= {name: (array, None) for name, array in integers.items()}
+    for name, tensor in known.items():
         if name in sources and not _has_data(tensor):
             array, axes = sources[name]
             _store(tensor, name, array if axes is None else np.transpose(array, axes))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -188,3 +189,132 @@ def test_quantised_arithmetic_is_onnxruntimes(case: str) -> None:
     # A sum halfway between two steps may round either way.
     assert np.mean(np.abs(found - expected) > 1e-5) < 0.1
     np.testing.assert_allclose(found, expected, atol=0.0801 if case.startswith("Q") else 1e-5)
+
+
+_STEP, _POINT = np.float32(0.05), np.int8(3)
+MOVED = {
+    "Identity": [("Identity", "v", "q", {})],
+    "Transpose": [("Transpose", "v", "q", {"perm": [1, 0]})],
+    "Reshape": [("Reshape", "v r", "p", {}), ("Reshape", "p q4", "q", {})],
+    "Slice": [("Slice", "long b e", "q", {})],
+    "Split": [("Split", "long", "p q", {"num_outputs": 2})],
+    "Unsqueeze": [("Unsqueeze", "v b", "p", {}), ("Squeeze", "p b", "q", {})],
+    "Gather": [("Gather", "long i", "q", {})],
+    "Cast": [("Cast", "v", "q", {"to": TensorProto.INT8})],
+    "other values": [("Concat", "v v", "p", {"axis": 0}), ("Slice", "p b e", "q", {})],
+}  # fmt: skip
+
+
+def _moved(moves, scale, axis: int = 1) -> onnx.ModelProto:
+    """A product with integers that are moved before they become floats."""
+    arrays = {
+        "v": _EIGHT, "long": np.concatenate([_EIGHT, _EIGHT + 1]), "g": np.float32(scale),
+        "o": np.full(np.shape(scale), _POINT), "r": np.int64([2, 8]), "q4": np.int64([4, 4]),
+        "b": np.int64([0]), "e": np.int64([4]), "i": np.int64([3, 1, 0, 0]),
+    }  # fmt: skip
+    end = [("DequantizeLinear", "q g o", "h", {"axis": axis}), ("MatMul", "x h", "y", {})]
+    return _proto([*moves, *end], arrays)
+
+
+def _run(proto: onnx.ModelProto | str, x: np.ndarray) -> np.ndarray:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    given = proto if isinstance(proto, str) else proto.SerializeToString()
+    return onnxruntime.InferenceSession(given, options).run(["y"], {"x": x})[0]
+
+
+def _trained(proto: onnx.ModelProto, place) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """(prediction, that of the trained file in onnxruntime, parameters) after two steps."""
+    x, target = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    program = et.compile(proto, minibatch=3, loss="mse", optimizer=et.SGD(lr=0.5))
+    with et.Trainer(program, data={"x": x, "y": target}) as trainer:
+        trainer.fit(epochs=2)
+        found = trainer.predict(x)
+        trainer.export_onnx(place / "trained.onnx")
+        names = [slot.name for slot in program.lasting if slot.role == "parameter"]
+    return found, _run(str(place / "trained.onnx"), x), names
+
+
+@pytest.mark.parametrize("case", MOVED)
+def test_integers_of_the_file_may_be_moved_before_they_are_floats(case: str, tmp_path) -> None:
+    proto = _moved(MOVED[case], _STEP)
+    x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+    np.testing.assert_allclose(et.forward(proto, {"x": x})["y"], _run(proto, x), rtol=1e-5)
+    model = et.load_onnx(proto)
+    if case == "other values":
+        assert not model.parameters and "'h'" not in str(model.warnings)
+        assert "its integers 'q' are computed from 'v', so they are not trained" in str(
+            model.warnings
+        )
+        return
+    found, stored, names = _trained(proto, tmp_path)
+    assert len(names) == 1
+    np.testing.assert_allclose(found, stored, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("case", ["Identity", "Transpose", "Cast", "Reshape"])
+def test_scales_per_channel_follow_moves_or_are_refused(case: str, axis: int, tmp_path) -> None:
+    proto = _moved(MOVED[case], [0.02, 0.03, 0.01, 0.05], axis)
+    if case == "Reshape":
+        with pytest.raises(ModelError, match="'q' are moved by Reshape and have one scale per"):
+            et.load_onnx(proto)
+        return
+    x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+    np.testing.assert_allclose(et.forward(proto, {"x": x})["y"], _run(proto, x), rtol=1e-5)
+    found, stored, _ = _trained(proto, tmp_path)
+    np.testing.assert_allclose(found, stored, rtol=1e-5, atol=1e-6)
+
+
+def _branches(then: list, other: list, arrays, condition: str = "c") -> onnx.ModelProto:
+    """y of two branches; a branch is (nodes, its own arrays, its output)."""
+    graphs = [
+        helper.make_graph(
+            [helper.make_node(op, i.split(), o.split(), **attrs) for op, i, o, attrs in nodes],
+            "branch",
+            [],
+            [helper.make_tensor_value_info(out, TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(a, n) for n, a in own.items()],
+        )
+        for nodes, own, out in (then, other)
+    ]
+    size = [
+        ("Shape", "x", "sizes", {}), ("Gather", "sizes one", "n", {}), ("Equal", "n four", "d", {}),
+    ]  # fmt: skip
+    end = ("If", condition, "y", dict(zip(("then_branch", "else_branch"), graphs, strict=True)))
+    fixed = {"one": np.int64(1), "four": np.int64(4)}
+    return _proto([*size, end], {"c": np.array(True), **fixed, **arrays})
+
+
+_QUANTISED = [
+    ("QuantizeLinear", "x s z", "q", {}), ("DequantizeLinear", "q s z", "h", {}),
+    ("DequantizeLinear", "v g o", "k", {}), ("MatMul", "h k", "t", {}),
+]  # fmt: skip
+_FLOATS = [("MatMul", "x k", "h", {}), ("Relu", "h", "t", {})]
+
+
+@pytest.mark.parametrize("condition", ["c", "d"])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_branches_are_quantised_and_trained_like_the_graph(condition, turned, own, tmp_path):
+    arrays = {"g": _STEP, "o": _POINT}
+    weights = {"v": _EIGHT}, {"k": np.eye(4, dtype=np.float32) + np.float32(0.1)}
+    parts = [
+        (_QUANTISED, weights[0] if own else {}, "t"), (_FLOATS, weights[1] if own else {}, "t"),
+    ]  # fmt: skip
+    outer = {} if own else {"v": weights[0]["v"], "k2": weights[1]["k"]}
+    if not own:
+        parts[1] = [("MatMul", "x k2", "h", {}), ("Relu", "h", "t", {})], {}, "t"
+    proto = _branches(*(parts[::-1] if turned else parts), arrays | outer, condition)
+    x = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32)
+    np.testing.assert_allclose(et.forward(proto, {"x": x})["y"], _run(proto, x), rtol=1e-5)
+    found, stored, names = _trained(proto, tmp_path)
+    assert len(names) == 1
+    np.testing.assert_allclose(found, stored, rtol=1e-5, atol=1e-6)
+
+
+def test_branches_whose_integers_differ_are_refused() -> None:
+    pair = [([("QuantizeLinear", f"x {s} z", "q", {})], {}, "q") for s in "sg"]
+    proto = _branches(*pair, {"g": np.float32(0.1)})
+    with pytest.raises(ModelError, match="'y' has integers that its branches quantise differently"):
+        decode(parse(proto.SerializeToString(), "net"), Path("net"))

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from ...errors import EdgetrainError
 from ...ops.model import Model
+from ...ops.registry import Subgraph
 from ...program.onnx_fields import GRAPH
 from ...program.predictions import Shape, with_losses
 from ...program.protobuf import Message
-from ...program.trained import loss_of
+from ...program.trained import loss_of, with_tensors
 from ..bind import Bindable
 from .model_options import ModelOptions
 from .outputs import with_output
@@ -21,7 +22,7 @@ def stored_model(model: Model, options: ModelOptions, microbatch: int) -> bytes:
     Args:
       model: as it was laid out.
     """
-    stored = with_output(model, options.output)
+    stored = _with_untaken(with_output(model, options.output), options, microbatch)
     losses = [t.output or stored.outputs[0] for t in options.terms if t.loss.of_model]
     if not losses:
         return with_losses(stored.weightless, (), {})
@@ -29,6 +30,16 @@ def stored_model(model: Model, options: ModelOptions, microbatch: int) -> bytes:
     gone = loss_of(file, file.messages(GRAPH)[-1], losses, {*stored.parameters, *stored.buffers})
     shapes = _shapes(stored, options, gone.instead, microbatch) if gone.instead else {}
     return with_losses(stored.weightless, losses, shapes)
+
+
+def _with_untaken(model: Model, options: ModelOptions, microbatch: int) -> Model:
+    """Keep weights that only branches which are not taken read in the Program's file."""
+    if not any(isinstance(a, Subgraph) for node in model.nodes for a in node.attrs.values()):
+        return model
+    read = Bindable(model, options.dims).bind(microbatch).arrays
+    unread = [n for n in (*model.parameters, *model.buffers) if n not in read]
+    arrays = {name: model.initializers[name] for name in unread}
+    return replace(model, weightless=with_tensors(model.weightless, arrays))
 
 
 def _shapes(
