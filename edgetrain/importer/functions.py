@@ -4,7 +4,7 @@ Local functions are checked first: no recursion, limited depth and size.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -12,6 +12,7 @@ import onnx.inliner
 
 from ..errors import ModelError
 from ..ops import registry
+from .branches import flat
 
 MAX_LEVELS = 256
 _MOST_ROUNDS = 8  # of expansion: definitions use ops that have definitions
@@ -29,7 +30,7 @@ def check_functions(proto: onnx.ModelProto, label: str, most: int, nbytes: int) 
     """
     bodies: dict[_Key, onnx.FunctionProto] = {}
     for function in proto.functions:
-        key = (_domain(function.domain), function.name, function.overload)
+        key = _key(function)
         if key in bodies:
             raise ModelError(f"{label}: function {function.name!r} is defined twice.")
         bodies[key] = function
@@ -58,6 +59,44 @@ def check_functions(proto: onnx.ModelProto, label: str, most: int, nbytes: int) 
             f"{label}: its functions expand to more than {nbytes} bytes. Export the model without "
             "local functions."
         )
+
+
+def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without local functions, which `check_functions` has accepted.
+
+    Attributes that a call leaves out have the function's defaults. Functions that no other function
+    calls come first, so that what their calls of others leave out is known.
+    """
+    bodies = {_key(function): function for function in proto.functions}
+    while any(function.attribute_proto for function in proto.functions):
+        _set_function_defaults(proto.graph.node, bodies)
+        wanted = set(called(proto.graph.node))
+        pending, inner = list(wanted), set[_Key]()
+        while pending:
+            calls = bodies[key] if (key := pending.pop()) in bodies else None
+            more = set(called(calls.node)) - inner if calls else set()
+            inner |= more
+            pending += more
+        names = {key[:2] for key in wanted if key in bodies} - {key[:2] for key in inner}
+        if not names:
+            break
+        proto = onnx.inliner.inline_selected_functions(proto, sorted(names))
+    return onnx.inliner.inline_local_functions(proto)
+
+
+def _key(function: onnx.FunctionProto) -> _Key:
+    return _domain(function.domain), function.name, function.overload
+
+
+def _set_function_defaults(
+    nodes: Iterable[onnx.NodeProto], bodies: Mapping[_Key, onnx.FunctionProto]
+) -> None:
+    """Write out attributes that calls of local functions leave at the function's defaults."""
+    for node in flat(nodes):
+        function = bodies.get((_domain(node.domain), node.op_type, node.overload))
+        given = {attribute.name for attribute in node.attribute}
+        known = () if function is None else function.attribute_proto
+        node.attribute.extend(one for one in known if one.name not in given)
 
 
 def expanded(proto: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:

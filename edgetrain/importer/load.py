@@ -10,21 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
-import onnx.inliner
 from google.protobuf.message import DecodeError, EncodeError
 
 from ..errors import ModelError
+from ..ops import registry
 from ..ops.model import Model, name_file
 from ..units.files import open_handle, refusal
 from ..units.public import as_path, public
+from .branches import flat, subgraphs
 from .decode import decode
 from .external import check_total
-from .functions import called, check_functions, expanded
+from .functions import called, check_functions, expanded, inlined
 from .lean import MAX_LEAN_NBYTES, check_numbers, read_lean, tensors_of
 from .names import check_names
 from .outline import MAX_NODES, check_outline
 from .quantised import LIFTED
 from .types import check_types
+
+_DOMAINS = ("", "ai.onnx")
+_UNCHECKED = "edgetrain.unchecked"  # a domain whose nodes the checker leaves alone
 
 
 @public
@@ -112,8 +116,9 @@ def parse(data: bytes, label: str) -> onnx.ModelProto:
         check_total(tensors_of(proto.graph))
     if sum(1 for _ in called(proto.graph.node)) > MAX_NODES:
         raise ModelError(f"{label}: more than {MAX_NODES} nodes, branches included.")
+    _check_sparse(proto.graph, label)
     try:
-        onnx.checker.check_model(_without_external(proto), full_check=False)
+        onnx.checker.check_model(_checked(proto), full_check=False)
     except (onnx.checker.ValidationError, ValueError, RuntimeError, TypeError) as error:
         raise ModelError(f"{label}: {_first_line(error)}. Export the model again.") from error
     check_types(proto)
@@ -131,14 +136,51 @@ def _inlined(proto: onnx.ModelProto, label: str) -> onnx.ModelProto:
         return proto
     check_functions(proto, label, MAX_NODES, MAX_LEAN_NBYTES)
     try:
-        expanded = onnx.inliner.inline_local_functions(proto)
+        result = inlined(proto)
     except (RuntimeError, ValueError, TypeError, onnx.checker.ValidationError) as error:
         raise ModelError(
             f"{label}: its functions cannot be expanded ({_first_line(error)}). Export the model "
             "without local functions."
         ) from error
-    check_total(tensors_of(expanded.graph))
-    return expanded
+    check_total(tensors_of(result.graph))
+    return result
+
+
+def _check_sparse(graph: onnx.GraphProto, label: str) -> None:
+    parts = [part for node in flat(graph.node) for part in subgraphs(node)]
+    names = [t.values.name for part in (graph, *parts) for t in part.sparse_initializer]
+    if names:
+        raise ModelError(
+            f"{label}: initializer {names[0]!r} is sparse; expected dense tensors. Save the model "
+            "with dense initializers."
+        )
+
+
+def _checked(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The copy that the checker gets.
+
+    It refuses ops that were deprecated for some opsets and came back in later ones; supported ones
+    get a domain that it does not know.
+    """
+    copy = _without_external(proto)
+    version = max((o.version for o in copy.opset_import if o.domain in _DOMAINS), default=1)
+    ops = {node.op_type for node in flat(copy.graph.node) if node.domain in _DOMAINS}
+    back = {op for op in ops if registry.rule(op) and _came_back(op, version)}
+    for node in flat(copy.graph.node):
+        if node.domain in _DOMAINS and node.op_type in back:
+            node.domain = _UNCHECKED
+    if back:
+        copy.opset_import.add(domain=_UNCHECKED, version=1)
+    return copy
+
+
+def _came_back(op: str, version: int) -> bool:
+    """Whether an op is deprecated in this opset, but not in the newest."""
+    try:
+        here, newest = onnx.defs.get_schema(op, version, ""), onnx.defs.get_schema(op)
+    except (onnx.defs.SchemaError, TypeError):  # or no version of 32 bits
+        return False
+    return here.deprecated and not newest.deprecated
 
 
 def _without_external(proto: onnx.ModelProto) -> onnx.ModelProto:

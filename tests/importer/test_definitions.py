@@ -58,3 +58,39 @@ def test_an_op_that_is_defined_by_a_loop_is_folded(tmp_path):
     onnx.save(model, tmp_path / "m.onnx")
     program = et.compile(tmp_path / "m.onnx", inputs={"n": 3}, loss="mse", minibatch=2)
     assert program.output_shape == (2, 3)
+
+
+_BODIES = (
+    '<domain: "own", opset_import: ["": 17, "own": 1]> '
+    "leaky<alpha: float = 0.3>(a) => (b) { b = LeakyRelu<alpha: float = @alpha>(a) } ",
+    '<domain: "own", opset_import: ["": 17, "own": 1]> '
+    "outer(a) => (b) { b = own.leaky(a) } ",
+    '<domain: "own", opset_import: ["": 17, "own": 1]> '
+    "passes<beta>(a) => (b) { b = own.leaky<alpha: float = @beta>(a) } ",
+    '<domain: "own", opset_import: ["": 17, "own": 1]> '
+    "other<beta: float = 0.7>(a) => (b) { b = own.leaky<alpha: float = @beta>(a) } ",
+    '<domain: "own", opset_import: ["": 17, "own": 1]> '
+    "unused<beta: float = 0.9>(a) => (b) { b = own.passes(a) } ",
+)  # fmt: skip
+_IN_BRANCH = (
+    "If<then_branch = t () => (float[N,4] a) { a = own.leaky(y) }, "
+    "else_branch = e () => (float[N,4] b) { b = Identity(y) }>(c)"
+)
+
+
+@pytest.mark.parametrize(
+    "call, slope",
+    [("own.leaky(y)", 0.3), ("own.leaky<alpha = 0.5>(y)", 0.5), ("own.outer(y)", 0.3),
+     ("own.passes(y)", 0.3), ("own.passes<beta = 0.2>(y)", 0.2), ("own.other(y)", 0.7),
+     (_IN_BRANCH, 0.3)],
+)  # fmt: skip
+def test_attributes_of_local_functions_have_defaults(call, slope):
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17, "own": 1]> g (float[N,4] x) => (float[N,4] z) '
+        f"<float[4] w = {{0.5, 1.0, -2.0, -1.0}}, bool c = {{1}}> {{ y = Mul(x, w) z = {call} }}"
+    )
+    model.functions.extend(onnx.parser.parse_function(text) for text in _BODIES)
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    y = x * np.float32([0.5, 1, -2, -1])
+    found = et.forward(model, {"x": x})["z"]
+    np.testing.assert_allclose(found, np.where(y > 0, y, slope * y), rtol=1e-5)
