@@ -46,6 +46,15 @@ def _hardmax_cases() -> list[Case]:
     ]  # fmt: skip
 
 
+def _shrink_cases() -> list[Case]:
+    x, name = X((BATCH, 3, 4)), "Shrink"
+    return [
+        Case(name, "plain", [x], lambda x: torch.where(x.abs() > 0.5, x, 0 * x)),
+        Case(name, "bias", [x], lambda x: F.softshrink(x, 0.3), {"lambd": 0.3, "bias": 0.3}, 9,
+             reference=False),
+    ]  # fmt: skip
+
+
 def _norm_cases() -> list[Case]:
     x, plain = X((BATCH, 3, 4)), F.normalize
     return [
@@ -121,6 +130,7 @@ CASES = [
     *_one_hot_cases(),
     *_hardmax_cases(),
     *_norm_cases(),
+    *_shrink_cases(),
     *_reversed_cases(),
     *_rotary_cases(),
 ]

@@ -90,6 +90,23 @@ def hardmax(context, node) -> None:
     nodes.run()
 
 
+@onnx_rule("Shrink")
+def shrink(context, node) -> None:
+    """x + bias below -lambd, x - bias above lambd, else 0."""
+    known, nodes = context.const(node, 0), Nodes(context, node)
+    floats = context.value(node, 0).dtype == "f32" if known is None else known.dtype.kind == "f"
+    kind = np.float32 if floats else np.int64
+    limit, bias = (kind(node.attrs.get(key, other)) for key, other in (("lambd", 0.5), ("bias", 0)))
+    x, zero = node.inputs[0], nodes.constant("zero", kind(0))
+    by = nodes.constant("bias", bias)
+    below = nodes.add("below", "Less", [x, nodes.constant("low", -limit)])
+    above = nodes.add("above", "Greater", [x, nodes.constant("high", limit)])
+    less = nodes.add("less", "Sub", [x, by])
+    rest = nodes.add("rest", "Where", [above, less, zero])
+    nodes.add("", "Where", [below, nodes.add("more", "Add", [x, by]), rest])
+    nodes.run()
+
+
 @onnx_rule("Col2Im", joined=images)
 def col2im(context, node) -> None:
     """Add overlapping blocks [samples, channels * block, count], by a transposed convolution whose

@@ -1,9 +1,11 @@
 """Dropout. The mask is a hash of (seed, step, microbatch, node, element), so nothing is saved."""
 
+import numpy as np
+
 from ..ir.keys import key_of
 from . import samples
 from .elementwise import elements
-from .registry import Op, onnx_rule, register
+from .registry import OnnxNode, Op, Subgraph, onnx_rule, register
 from .structure import Structure
 
 _IN_PLACE = ((0, 0),)
@@ -38,8 +40,26 @@ def dropout(context, node) -> None:
         ratio = float(known.ravel()[0])
     if not 0.0 <= ratio < 1.0:
         raise node.fail(f"ratio {ratio}", "at least 0 and below 1")
+    if context.reads(node, 1):
+        _mask(context, node, ratio)
     if ratio == 0.0:
         context.bind(node, 0, x.name)
         return
     attrs = {"p": ratio, "key": key_of(node.outputs[0])}
     context.emit(node, "dropout", [x], [x.shape], attrs)
+
+
+def _mask(context, node: OnnxNode, ratio: float) -> None:
+    """The second output: all true if nothing is dropped."""
+    if ratio:
+        raise node.fail(
+            "its second output (mask) is used, which differs in training and inference",
+            "ratio 0, or only the first output in use",
+        )
+    sizes, name = context.label(node, "sizes"), node.outputs[1]
+    true = {"value": np.ones(1, np.bool_)}
+    nodes = (
+        OnnxNode(node.name, "Shape", (node.inputs[0],), (sizes,)),
+        OnnxNode(node.name, "ConstantOfShape", (sizes,), (name,), true),
+    )
+    context.inline(Subgraph(nodes, {}, (name,)))

@@ -344,3 +344,78 @@ def test_trained_constants_are_written_whatever_their_form(case, tmp_path):
     out = trainer.export_onnx(tmp_path / "out.onnx")
     found = ort.InferenceSession(out).run(None, {"x": x})[0]
     np.testing.assert_allclose(found, trainer.predict(x), rtol=1e-5)
+
+
+def _net(taken, other, arrays, condition="c"):
+    """A product of x and "a", then one of two branches with their own arrays."""
+    graphs = [
+        helper.make_graph(
+            nodes, "b", [], [helper.make_tensor_value_info("o", FLOAT, None)],
+            [numpy_helper.from_array(array, name) for name, array in own.items()],
+        )
+        for nodes, own in (taken, other)
+    ]  # fmt: skip
+    last = helper.make_node("If", [condition], ["y"], then_branch=graphs[0], else_branch=graphs[1])
+    size = [node("Size", "a", "n"), node("Equal", "n twelve", "d"), node("MatMul", "x a", "h")]
+    given = {"a": draw(4, 3), "c": np.array(True), "twelve": np.int64(12), **arrays}
+    return model([*size, last], ["n", 4], given)
+
+
+@pytest.mark.parametrize("condition", ["c", "d"])
+@pytest.mark.parametrize("kind", ["initializer", "Constant", "output", "outer"])
+def test_weights_of_the_branch_that_is_taken_are_trained(kind, condition, tmp_path):
+    w, names = draw(3, 3), ["a", "w"]
+    nodes, own = [node("MatMul", "h w", "o")], {"w": w}
+    if kind == "Constant":
+        constant = helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(w))
+        nodes, own = [constant, *nodes], {}
+    elif kind == "output":  # another branch gives a weight itself
+        own = {"w": w}
+    outer = {"w": own.pop("w")} if kind == "outer" else {}
+    rest = [] if kind == "output" else [node("MatMul", "h v", "o")]
+    other = {"o": draw(1, 3)} if kind == "output" else {"v": draw(3, 3)}
+    made = _net((nodes, own), (rest, other), outer, condition)
+    x, target = draw(5, 4), np.ones((5, 3), np.float32)
+    program = et.compile(made, minibatch=5, loss="mse", optimizer=et.SGD(lr=0.1))
+    assert [slot.name for slot in program.lasting if slot.role == "parameter"] == names
+    with et.Trainer(program, data={"x": x, "y": target}) as trainer:
+        trainer.fit(epochs=2)
+        found = trainer.predict(x)
+        trainer.export_onnx(tmp_path / "m.onnx")
+    assert np.abs(found - expected(made, x)).max() > 1e-3
+    np.testing.assert_allclose(found, expected(onnx.load(tmp_path / "m.onnx"), x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [9, 13, 17])
+def test_shrink_of_each_opset(opset):
+    made = model([node("Shrink", "x", lambd=0.3, bias=0.1)], ["n", 4], opset=opset)
+    assert_equal(made, draw(3, 4))
+
+
+def test_a_group_norm_of_opset_18_has_a_scale_per_group():
+    arrays = {"s": np.float32([2, -1]), "b": np.float32([0.5, 0])}
+    norm = node("GroupNormalization", "x s b", num_groups=2)
+    assert_equal(model([norm], ["n", 4, 3], arrays, opset=18), draw(2, 4, 3))
+
+
+def test_the_number_of_elements_is_known():
+    nodes = [node("Size", "x", "n"), node("Cast", "n", "f", to=FLOAT), node("Div", "x f")]
+    assert_equal(model(nodes, ["n", 4]), draw(3, 4))
+
+
+def test_the_mask_of_dropout_is_true_if_nothing_is_dropped():
+    nodes = [
+        node("Dropout", "x r", "z k"), node("Cast", "k", "f", to=FLOAT), node("Add", "z f"),
+    ]  # fmt: skip
+    assert_equal(model(nodes, ["n", 4], {"r": np.float32(0)}), draw(3, 4))
+    with pytest.raises(et.ModelError, match=r"its second output \(mask\) is used"):
+        et.forward(model(nodes, ["n", 4], {"r": np.float32(0.5)}), {"x": draw(3, 4)})
+
+
+def test_sparse_initializers_are_refused_by_name():
+    made = model([node("MatMul", "x s")], ["n", 4])
+    pairs = ((np.float32([1]), "s"), ([3], "at"))
+    values, at = (numpy_helper.from_array(np.asarray(a), n) for a, n in pairs)
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(values, at, [4, 4]))
+    with pytest.raises(et.ModelError, match="initializer 's' is sparse; expected dense tensors"):
+        et.load_onnx(made)

@@ -7,7 +7,7 @@ computes from shapes. Limits bound the cost of malformed files.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ...ops.allowance import Allowance, check_list
 from ...ops.integers import as_floats, in_kind_of
 from ...ops.model import InputSpec, Model, check_dims
 from ...ops.registry import OnnxNode, Subgraph
+from ...ops.strides import prod
 from .fold import FOLDS, fold, own_nbytes
 from .makers import Makers
 
@@ -73,7 +74,7 @@ def bound_context(
         for at, node in enumerate(nodes):  # noqa: B007 - read after the loop fails
             context.run(node)
     except ModelError:
-        known = {*registry.onnx_names(), *FOLDS, "Shape"}
+        known = {*registry.onnx_names(), *FOLDS, *_MEASURES}
         rest = nodes[at:]
         context.unsupported += [n for n in rest if n.op_type not in known]
         if not context.unsupported:
@@ -92,6 +93,21 @@ def _needed(nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> list[OnnxNode]
             out.append(node)
             wanted.update(node.inputs)
     return out[::-1]
+
+
+def _part(node: OnnxNode, shape: Sequence[int]) -> Sequence[int]:
+    return shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))]
+
+
+def _count(node: OnnxNode, shape: Sequence[int]) -> int:
+    return prod(shape)
+
+
+# Ops that only read the shape of their input.
+_MEASURES: Mapping[str, Callable[[OnnxNode, Sequence[int]], Any]] = {
+    "Shape": _part,
+    "Size": _count,
+}
 
 
 def _unsupported(nodes: Sequence[OnnxNode], opset: int) -> str:
@@ -440,11 +456,10 @@ class Context(Makers):
 
     def _folded(self, node: OnnxNode) -> bool:
         """Fold the node if its inputs are constant; returns whether it was folded."""
-        if node.op_type == "Shape":
+        if node.op_type in _MEASURES:
             value = self._consts.get(node.inputs[0])
             shape = self.value(node, 0).shape if value is None else value.shape
-            part = shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))]
-            self.fold(node, 0, np.array(part, np.int64))
+            self.fold(node, 0, np.array(_MEASURES[node.op_type](node, shape), np.int64))
             self._varying.update(node.outputs if value is None else ())
             return True
         known = [self._consts.get(name) if name else None for name in node.inputs]
