@@ -3,6 +3,7 @@
 A weight that a branch stores is then trained, written and quantised like any other.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from onnx import GraphProto, NodeProto, helper
@@ -64,6 +65,7 @@ class _Hoist:
         self._defined = set(_defined(graph))
         self._every |= self._defined
         self._constants: list[NodeProto] = []
+        self._count: Counter[str] = Counter()  # other values of a name
 
     def run(self) -> None:
         for node in self._graph.node:
@@ -86,9 +88,10 @@ class _Hoist:
 
     def _own(self, name: str) -> str:
         """An unused name for a value of a branch; its own if no other value has it."""
-        if name in self._defined:
-            while name in self._every:
-                name += "'"
+        base = name
+        while name in self._defined or (name != base and name in self._every):
+            self._count[base] += 1
+            name = f"{base}'{self._count[base]}"
         self._every.add(name)
         self._defined.add(name)
         return name

@@ -100,7 +100,7 @@ def _set_function_defaults(
 
 
 def expanded(proto: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
-    """Expand ops without a rule by their definition in the ONNX standard (Shrink, for example).
+    """Expand ops without a rule by their definition in the ONNX standard (such as SwiGLU).
 
     A definition with a loop, such as Range's, is not expanded: such ops are folded if they are
     constant.
