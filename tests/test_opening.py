@@ -39,7 +39,7 @@ OTHERS = {
         "what a user's callback adds a line to"
     ),
     ("program/medium.py", "mmap.mmap(-1, _CHUNK_NBYTES)"): "memory",
-    ("runtime/arena.py", "mmap.mmap(-1, (pages + 2) * _PAGE)"): "memory",
+    ("runtime/arena.py", "mmap.mmap(-1, (pages + 2) * _PAGE, **_FLAGS)"): "memory",
     ("program/container.py", "np.memmap(file, np.uint8, 'r')"): "an open file",
     ("importer/external.py", "np.fromfile(file, dtype, nbytes // dtype.itemsize)"): "an open file",
     ("data/files/kept.py", "os.open(directory, flags, 384)"): "a file without a name",

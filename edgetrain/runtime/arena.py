@@ -12,6 +12,8 @@ from ..program import Program, Slot
 
 _PAGE = mmap.PAGESIZE
 _PROT_NONE = 0
+# A forked child gets its own copy; by default mmap shares the memory with it. (Windows: no flags.)
+_FLAGS = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 class Arena:
@@ -36,7 +38,7 @@ class Arena:
         self.nbytes = nbytes
         pages = -(-nbytes // _PAGE)
         try:
-            self._map = mmap.mmap(-1, (pages + 2) * _PAGE)
+            self._map = mmap.mmap(-1, (pages + 2) * _PAGE, **_FLAGS)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
             raise RunError(
                 f"arena of {nbytes} bytes: not enough memory ({error}). Use a smaller budget, or "

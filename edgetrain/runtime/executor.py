@@ -162,7 +162,7 @@ class Executor:
         """Refuse to work in a forked process.
 
         Raises:
-          UsageError: there are no workers here, and the arena is shared with the parent.
+          UsageError: there are no workers here, and changes would not reach the parent.
         """
         if self.is_forked:
             raise UsageError(

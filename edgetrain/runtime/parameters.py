@@ -50,7 +50,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         return iter(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return isinstance(name, str) and name in self._names
 
     def __getitem__(self, name: str) -> np.ndarray:
         self._check_known(name)
@@ -68,6 +68,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         return {name: self._shape(name) for name in self._names}
 
     def __setitem__(self, name: str, value: Any) -> None:
+        self._session.executor.check_process()
         self._check_known(name)
         with self._session.turn:
             self._write(name, self._checked(name, value))
@@ -129,6 +130,7 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         Raises:
           DataError, UsageError: as for assignment.
         """
+        self._session.executor.check_process()
         for name in values:
             self._check_known(name)
         with self._session.turn:
@@ -142,10 +144,11 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """A copy of the parameter, or `default`."""
-        return self[name] if name in self._names else default
+        known = name in self
+        return self[name] if known else default
 
     def _check_known(self, name: object) -> None:
-        if name not in self._names:
+        if name not in self:
             raise UsageError(
                 f"parameter {str(name)[:80]!r}: no such name; found {listed(self._names)}."
                 f"{did_you_mean(str(name), self._names)}"

@@ -357,6 +357,7 @@ class Session(Uncopied):
 
     @lr.setter
     def lr(self, value: float) -> None:
+        self.executor.check_process()
         self.reals[control.BASE_LR] = value
 
     @property

@@ -417,15 +417,23 @@ before = {n: a.copy() for n, a in trainer.session.state().items()}
 child = os.fork()
 if child == 0:
     said = 0
+    state = {n: a * 0 for n, a in trainer.state_dict().items()}
+    name = next(iter(trainer.parameters))
     for call in (lambda: trainer.fit(steps=4), trainer.evaluate, trainer.resume,
-                 lambda: trainer.session.executor.run("eval")):
+                 lambda: trainer.session.executor.run("eval"),
+                 lambda: trainer.load_state_dict(state), lambda: setattr(trainer, "lr", 5.0),
+                 lambda: trainer.parameters.update({name: state[name]}),
+                 lambda: trainer.parameters.__setitem__(name, state[name]),
+                 lambda: trainer.loss_weights.__setitem__("y", 2.0)):
         try:
             call()
         except et.UsageError as error:
             said += "was forked from process" in str(error)
+    for array in trainer.session.state().values():
+        array[...] = 0  # a copy of the parent's
     trainer.close()
     os._exit(10 + said)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 14
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 19
 assert all((before[n] == a).all() for n, a in trainer.session.state().items())
 trainer.fit(steps=3)
 """

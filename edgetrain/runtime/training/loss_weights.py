@@ -40,7 +40,8 @@ class LossWeights(Mapping[str, float]):
             self[name] = weights[name]
 
     def __setitem__(self, name: str, value: float) -> None:
-        if name not in self._places:
+        self._session.executor.check_process()
+        if not isinstance(name, str) or name not in self._places:
             known = ", ".join(self._places) or "none, because it has only one loss"
             raise UsageError(
                 f"loss_weights: {name!r}; the Program has {known}."
