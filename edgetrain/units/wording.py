@@ -1,5 +1,6 @@
 """Wording of counts and lists in messages."""
 
+import os
 from collections.abc import Sequence
 
 _SHOWN = 10
@@ -12,9 +13,17 @@ def counted(n: int, noun: str) -> str:
 
 
 def quoted(path: str) -> str:
-    """A path as one word of a shell command."""
+    """A path as one word of a shell command, printable in every locale.
+
+    A name whose bytes are no text, or that has control characters, is written as $'...' with octal
+    escapes: bash, zsh and POSIX shells since 2024 read its bytes from that.
+    """
     if path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
         return path
+    if not path.isprintable():
+        known = "".join(map(chr, {*range(32, 127)} - {*b"'\\"}))
+        codes = os.fsencode(path)
+        return "".join(["$'", *(chr(c) if chr(c) in known else f"\\{c:03o}" for c in codes), "'"])
     import shlex  # 44 KB on a device, only for names that need it
 
     return shlex.quote(path)

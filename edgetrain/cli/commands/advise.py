@@ -1,6 +1,5 @@
 """`advise`: the best ways to train a model within a budget, each with its command."""
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from ...units import format_bytes
 from ...units.efforts import QUICK
 from ...units.options import flag
 from ...units.phases import phase
+from ...units.wording import quoted
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
 
@@ -41,7 +41,7 @@ def run(arguments: Namespace) -> int:
 
 def _facts(advice: Advice, most: bool, words: Sequence[str]) -> dict[str, Any]:
     plan = advice.plan
-    command = shlex.join([*words, *_option_words(advice.way.options)])
+    command = " ".join(map(quoted, [*words, *_option_words(advice.way.options)]))
     return {
         "what": advice.way.what, "how": advice.way.how, "trained": advice.trained,
         "fits": plan is not None, "trains_most": most,

@@ -1,6 +1,5 @@
 """`demo`: trains a small network on the embedded digits; needs no file."""
 
-import shlex
 from typing import Any
 
 from ...demo import compiled, trainer_of_digits
@@ -11,6 +10,7 @@ from ...runtime.training.trainer import Trainer
 from ...screen.progress import make_progress
 from ...screen.tables import account_lines
 from ...screen.waiting import waited
+from ...units.wording import quoted
 from ..device.process import resident_nbytes
 from ..parser.namespace import Namespace
 
@@ -68,6 +68,6 @@ def _lines(done: dict[str, Any]) -> list[str]:
         f"{100 * done['accuracy']:.2f} % on held-out digits"
     ]
     if done["out"] is not None:
-        quoted = shlex.quote(str(done["out"]))
-        lines.append(f"the run is in {done['out']}: edgetrain export {quoted} -o trained.onnx")
+        out = quoted(str(done["out"]))
+        lines.append(f"the run is in {done['out']}: edgetrain export {out} -o trained.onnx")
     return [*lines, "next, your own model: edgetrain plan MODEL.onnx --budget BYTES"]

@@ -88,7 +88,7 @@ def _plainly(argv: Sequence[str]) -> Plain | None:
 
 def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
     """The command that continues a run, without options stored in the run."""
-    import shlex
+    from ...units.wording import quoted
 
     train = _parser_for("train")[1]["train"]
     from .plugins import options_of
@@ -105,4 +105,4 @@ def resume_line(arguments: Namespace, out: str | os.PathLike[str]) -> str:
         for item in values:
             whole = isinstance(item, float) and item.is_integer()
             words += [flag] if item is True else [flag, str(int(item)) if whole else item]
-    return shlex.join(map(str, words))
+    return " ".join(quoted(str(word)) for word in words)
