@@ -26,6 +26,7 @@ from .compiler.tapes.assemble import assemble
 from .compiler.tapes.limits import input_limits
 from .compiler.tapes.meanings import meanings_of
 from .data.checks.expected import Expected
+from .data.registry import open_data
 from .data.source import Source
 from .data.sources.items import named_inputs
 from .data.tensors import as_array
@@ -248,7 +249,7 @@ def bundle(
     target: str | None = None,
     size: bool = False,
     cc: str | None = None,
-    data: Source | None = None,
+    data: Any = None,
     length: int | None = None,
 ) -> dict[str, Any]:
     """Write a C library that trains a Program, with an example that uses it, to `directory`.
@@ -256,7 +257,8 @@ def bundle(
     Args:
       program: a Program, or the path of a .edge file.
       name, target, size, cc: as in `bundle.writing.write_bundle`.
-      data: samples for the example program, written to NAME.samples.
+      data: samples for the example program, written to NAME.samples: a Source, or anything that
+        `open_data` takes, such as "digits".
       length: for a Program compiled for several lengths, the only one to include; samples are
         padded to it. None: include all; each minibatch uses the length of its samples.
     Returns:
@@ -272,6 +274,12 @@ def bundle(
     from .runtime.samples.check import lengths_digest, state_digest
     from .runtime.samples.file import write_samples, write_samples_by_length
 
+    typed("bundle: name", name, (str,))
+    typed("bundle: target", target, (str, NoneType))
+    typed("bundle: size", size, (bool,))
+    typed("bundle: cc", cc, (str, NoneType))
+    typed("bundle: length", length, (int, NoneType))
+    source = data if data is None or isinstance(data, Source) else open_data(data)
     program = of_length(opened_program(program), length)
     sets = sets_of(program) if length is None else ()
     directory = as_path("bundle: directory", directory, "a directory")
@@ -286,9 +294,9 @@ def bundle(
         digest=lengths_digest if sets else state_digest,
         accuracy=bool(Loss.of_json(program.recipe["loss"]).accuracy) and not program.summed,
     )
-    if data is not None:
+    if source is not None:
         write = write_samples_by_length if sets else write_samples
-        write(program, data, directory / f"{name}.samples")
+        write(program, source, directory / f"{name}.samples")
     return manifest
 
 

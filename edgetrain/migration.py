@@ -94,7 +94,9 @@ def migrate(
     target = source if out is None else as_path("migrate: out", out, "a directory")
     run_directory(run)
     if out is not None and os.path.lexists(target):
-        raise UsageError(f"--out {target}: already exists. Choose another directory.")
+        raise UsageError(
+            f"--out {target} (in Python out): already exists. Choose another directory."
+        )
     with RunFolder(source, "migrate").held():
         old = load_program(source / PROGRAM_FILE, links=False)
         new = _compiled(old, model, budget)

@@ -33,7 +33,8 @@ def check_name(name: str) -> None:
     if not fits:
         raise UsageError(
             f"name {name[:80]!r}: expected a letter and at most {_MOST - 1} more lower-case "
-            "letters, digits and single underscores, such as digits. Choose one with --name."
+            "letters, digits and single underscores, such as digits. Choose one with --name (in "
+            "Python name)."
         )
 
 
@@ -45,14 +46,18 @@ def check_prefix(name: str) -> None:
     """
     check_name(name)
     if name.endswith("_t"):
-        raise UsageError(f"name {name!r}: POSIX reserves names in _t. Choose another with --name.")
+        raise UsageError(
+            f"name {name!r}: POSIX reserves names in _t. Choose another with --name (in Python "
+            "name)."
+        )
     lower, upper = declared()
     ends = {PARAMETER.lower(), *_ambiguous(lower), *_ambiguous(upper)}
     end = next((end for end in sorted(ends) if f"_{end}_" in f"{name}_"), "")
     if end:
         raise UsageError(
             f"name {name!r}: its C names could clash with those of a bundle named "
-            f"{name.partition(f'_{end}')[0]!r}. Choose a name without _{end} with --name."
+            f"{name.partition(f'_{end}')[0]!r}. Choose a name without _{end} with --name "
+            "(in Python name)."
         )
     written = {name, *(f"{name}_{word}" for word in lower)}
     written |= {f"{name.upper()}_{word}" for word in upper}
@@ -60,7 +65,7 @@ def check_prefix(name: str) -> None:
     if taken:
         raise UsageError(
             f"name {name!r}: {taken[0]!r} is already used in C, C++, their libraries, main.c or "
-            "the Makefile. Choose another with --name."
+            "the Makefile. Choose another with --name (in Python name)."
         )
 
 

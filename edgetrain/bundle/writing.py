@@ -287,19 +287,21 @@ def _with_more(made: emit.Library, sizes: dict[str, int]) -> emit.Library:
 def _target(program: Program, name: str | None) -> Target:
     """The requested target, checked against what the Program was compiled for."""
     own = program.recipe.get("target") or targets.HOST
-    target = targets.get(name or own)
+    target = targets.get(own if name is None else name)
     if target.name == targets.named(targets.HOST):  # use this machine's own C compiler
         target = target._replace(compiler=targets.host().compiler)
     planned = targets.lanes_of(program.recipe)
     if target.lanes < planned:
         raise UsageError(
             f"target {target.name}: it has vectors of {target.lanes} lanes; the Program was "
-            f"compiled for {own} with {planned}. Compile with --target {target.name}."
+            f"compiled for {own} with {planned}. Compile with --target {target.name} "
+            f"(in Python target={target.name!r})."
         )
     if not target.hosted and program.threads > 1:
         raise UsageError(
             f"target {target.name}: it has no threads; the Program was compiled for "
-            f"{program.threads}. Compile with --target {target.name} --threads 1."
+            f"{program.threads}. Compile with --target {target.name} --threads 1 "
+            f"(in Python target={target.name!r}, threads=1)."
         )
     if program.arena_nbytes > target.most_nbytes:
         raise UsageError(
@@ -317,10 +319,10 @@ def _compiler(cc: str, target: Target) -> list[str]:
       UsageError: it can't be used or found.
     """
     if target.module:
-        raise UsageError(f"cc {cc!r}: a WebAssembly module needs no C compiler. Leave --cc out.")
+        raise UsageError(f"cc {cc!r}: a WebAssembly module needs no C compiler. Leave cc out.")
     if not target.hosted:
         raise UsageError(
-            f"cc {cc!r}: an executable for {target.name} needs files of the board. Leave --cc out, "
+            f"cc {cc!r}: an executable for {target.name} needs files of the board. Leave cc out, "
             "and use the Makefile."
         )
     if cc == "zig":
@@ -331,7 +333,8 @@ def _compiler(cc: str, target: Target) -> list[str]:
     if shutil.which(cc) is None:
         raise UsageError(
             f"cc {cc!r}: no such command. Install it ({target.compiler or 'gcc'} on Debian), "
-            "choose another with --cc, or leave --cc out: the library needs no compiler."
+            "choose another with --cc (in Python cc), or leave it out: the library needs no "
+            "compiler."
         )
     return [cc]
 
@@ -344,8 +347,8 @@ def _build(where: Path, compiler: list[str]) -> None:
     if done.returncode != 0:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UsageError(
-            f"cc {compiler[0]!r}: building {where} failed: {said[:200]}. Use another --cc, or "
-            "leave it out."
+            f"cc {compiler[0]!r}: building {where} failed: {said[:200]}. Use another --cc "
+            "(in Python cc), or leave it out."
         )
 
 

@@ -6,6 +6,7 @@ per line. `differences` adds the changes of each pass as a unified diff.
 """
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -30,8 +31,8 @@ def check_folder(folder: str | Path) -> Path:
       UsageError: it is a file, or not empty.
     """
     path = Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        kind = "not empty" if path.is_dir() else "a file"
+    if os.path.exists(path) and (not os.path.isdir(path) or any(path.iterdir())):
+        kind = "not empty" if os.path.isdir(path) else "a file"
         raise UsageError(f"--dump {path}: {kind}; expected a new or empty folder. Choose another.")
     return path
 

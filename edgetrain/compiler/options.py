@@ -61,7 +61,8 @@ class Options(Declared):
 
     def _take_losses(self) -> None:
         """Turn `losses` into pairs; a single one becomes `loss` and `output`."""
-        pairs = pairs_of(self.losses) if self.losses else ()
+        nothing = self.losses is None or (isinstance(self.losses, list) and not self.losses)
+        pairs = () if nothing else pairs_of(self.losses)
         if pairs and self.output not in (None, pairs[0][0]):
             raise UsageError(
                 f"output {self.output!r}: losses name their outputs, first {pairs[0][0]!r}. Leave "

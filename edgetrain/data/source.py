@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgetrain.errors import DataError
+from edgetrain.units.public import Uncopied
 
 from .checks.layout import check_layout
 from .checks.values import Label, check_floats, check_integers, check_known
@@ -86,7 +87,7 @@ class Options(NamedTuple):
     target: str | None = None
 
 
-class Source(ABC):
+class Source(Uncopied, ABC):
     """Samples of one split. A new kind of source implements `read`.
 
     Attributes:
@@ -107,6 +108,7 @@ class Source(ABC):
     """
 
     note = ""
+    instead = "Open the data again, with open_data."
 
     def __init__(
         self,
@@ -133,6 +135,16 @@ class Source(ABC):
         self.directory: Path | None = None
         self.reopen: Callable[[str], Source] | None = None
         self._looked_at: object = None  # the limits last checked by `check_values`
+
+    def __copy__(self) -> "Source":
+        result = type(self).__new__(type(self))
+        vars(result).update(vars(self))
+        return result
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.reopen is not None:  # of open_data, which opens files
+            super().__reduce_ex__(protocol)
+        return object.__reduce_ex__(self, protocol)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.split}, {self.n:,} samples)"
@@ -270,11 +282,13 @@ class Source(ABC):
           DataError: an unknown field, a wrong layout, a value outside its limits or the buffer's
             range, a non-finite value, or a damaged file.
         """
-        indices = np.asarray(indices, np.int64)
-        assert indices.ndim == 1 and (not indices.size or indices.min() >= 0), indices
-        assert not indices.size or indices.max() < self.n, (indices.max(), self.n)
-        names = tuple(out)
-        assert all(target.shape[:1] == indices.shape for target in out.values()), indices.shape
+        indices, names = self._checked_indices(indices), tuple(out)
+        for name, target in out.items():
+            if target.shape[:1] != indices.shape:
+                raise DataError(
+                    f"{self.name}: buffer {name!r} has shape {list(target.shape)}; expected one "
+                    f"row for each of {len(indices)} samples."
+                )
         self.check_layout(out)
         step = self._rows_per_chunk(names)
         for start in range(0, len(indices), step):
@@ -285,6 +299,20 @@ class Source(ABC):
                 raise unreadable(self.name, error) from error
             for name, target in out.items():
                 self._store(name, rows[name], target[start : start + step], part)
+
+    def _checked_indices(self, indices: np.ndarray) -> np.ndarray:
+        """Sample numbers as int64 [k]. Raises DataError if they are not in [0, n)."""
+        array = np.asarray(indices)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise DataError(
+                f"{self.name}: indices {repr(indices)[:80]}; expected whole numbers, shape [k]."
+            )
+        for index in (array.min(), array.max()) if array.size else ():
+            if not 0 <= index < self.n:
+                raise DataError(
+                    f"{self.name}: sample {index}; expected a number from 0 to {self.n - 1}."
+                )
+        return array.astype(np.int64, copy=False)
 
     def for_split(self, split: str) -> "Source":
         """The "train" or "test" samples of the same data.

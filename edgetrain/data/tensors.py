@@ -10,6 +10,11 @@ from edgetrain.errors import DataError
 from .checks.layout import check_layout, fitting_transpose
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether it is a tensor with torch's methods. (Files have `detach` too.)"""
+    return not isinstance(value, np.ndarray) and hasattr(value, "detach") and hasattr(value, "cpu")
+
+
 def as_array(label: str, value: Any) -> np.ndarray:
     """An array from an array, a number, a list of numbers, or a tensor.
 
@@ -18,7 +23,7 @@ def as_array(label: str, value: Any) -> np.ndarray:
     Raises:
       DataError: the value is not one array of numbers, or has masked numbers.
     """
-    if not isinstance(value, np.ndarray) and hasattr(value, "detach"):
+    if is_tensor(value):
         value = value.detach().cpu()
         if "bfloat16" in str(getattr(value, "dtype", "")):
             value = value.float()  # a type that numpy does not have

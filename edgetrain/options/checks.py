@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..units import finite_number
-from ..units.options import typed
+from ..units.options import is_list, typed
 from .option import Option
 
 _KINDS = {"int": int, "float": float, "bool": bool, "str": str, "None": NoneType}
@@ -33,7 +33,7 @@ def checked(option: Option, value: Any, owner: str = "") -> Any:
             for name, one in value.items()
         }
     if option.several:
-        several = isinstance(value, Collection) and not isinstance(value, str)
+        several = isinstance(value, Collection) and is_list(value)
         if not several or not all(isinstance(one, str) for one in value):
             raise UsageError(
                 f"{label} {shown(value)}: expected a list of {option.metavar.lower()}s, such as "

@@ -1,5 +1,6 @@
 """The names of `onnxruntime.training.artifacts`: makes training artifacts from a forward model."""
 
+import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -87,7 +88,7 @@ def generate_artifacts(
         if artifact_directory is None
         else as_path("artifact_directory", artifact_directory, "a directory")
     )
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UsageError(f"generate_artifacts: directory {folder} does not exist. Create it.")
     program = _compiled(model, requires_grad, frozen_params, loss, optimizer, options)
     trained = program.recipe["output"]

@@ -1,5 +1,6 @@
 """ONNX Runtime's `Module`: a call returns the loss and accumulates gradients."""
 
+import os
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -311,7 +312,7 @@ def program_of(uri: str | PathLike) -> Path:
     for name in (MODEL, EVALUATED, UPDATED):
         if path.stem.endswith(name):
             result = path.with_name(f"{path.stem.removesuffix(name)}{MODEL}.edge")
-            if result.exists():
+            if os.path.exists(result):
                 return result
             raise UsageError(f"{path}: {result} is missing. Call artifacts.generate_artifacts.")
     raise UsageError(f"{path}: expected {MODEL}.onnx of the artifacts, or a .edge file.")

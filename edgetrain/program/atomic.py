@@ -138,7 +138,7 @@ def check_directory(path: Path, label: str) -> None:
       UsageError, RunError: as in `check_target`.
     """
     near = next((place for place in (path, *path.parents) if os.path.lexists(place)), Path())
-    if not near.is_dir():
+    if not os.path.isdir(near):
         error = NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         raise unwritable(near, label, error)
     missing = path.relative_to(near).parts

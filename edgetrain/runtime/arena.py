@@ -12,8 +12,6 @@ from ..program import Program, Slot
 
 _PAGE = mmap.PAGESIZE
 _PROT_NONE = 0
-# A forked child gets its own copy; by default mmap shares the memory with it. (Windows: no flags.)
-_FLAGS = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 class Arena:
@@ -38,7 +36,8 @@ class Arena:
         self.nbytes = nbytes
         pages = -(-nbytes // _PAGE)
         try:
-            self._map = mmap.mmap(-1, (pages + 2) * _PAGE, **_FLAGS)
+            # Shared with forked children, which may only read it: copies would exceed the budget.
+            self._map = mmap.mmap(-1, (pages + 2) * _PAGE)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
             raise RunError(
                 f"arena of {nbytes} bytes: not enough memory ({error}). Use a smaller budget, or "

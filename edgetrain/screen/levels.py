@@ -5,7 +5,10 @@
 
 import os
 import sys
+from types import NoneType
 from typing import Any, NamedTuple
+
+from ..units.options import typed
 
 LOGGER = "edgetrain"
 _INFO, _WARNING = 20, 30  # of logging, without importing it
@@ -19,7 +22,12 @@ class Levels(NamedTuple):
 
 
 def levels(verbose: bool | None) -> Levels:
-    """Levels for `verbose`; None: as environment and logger say."""
+    """Levels for `verbose`; None: as environment and logger say.
+
+    Raises:
+      UsageError: it has another type.
+    """
+    typed("verbose", verbose, (bool, NoneType))
     if verbose is not None:
         return Levels(verbose, verbose)
     if os.environ.get("EDGETRAIN_PROGRESS") == "0":

@@ -41,6 +41,20 @@ def refusal(error: OSError | ValueError) -> str:
     return "the name contains a null byte"
 
 
+def unreachable(path: Path) -> str:
+    """Why there is no file or directory at `path`, for messages; "" if there is one.
+
+    os.path's isdir, isfile and exists are False then; pathlib's methods raise for some reasons.
+    """
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return "no such directory"
+    except (OSError, ValueError) as error:
+        return refusal(error)
+    return ""
+
+
 def _kind(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "of an unknown kind")
 

@@ -10,7 +10,7 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -119,8 +119,15 @@ def check_departures(options: Any, owner: str = "") -> None:
     unpack_arrays(options)
     fields = dataclasses.fields(options)
     values = {f.name: getattr(options, f.name) for f in fields}
-    departs = [f.name for f in fields if values[f.name] != _default(f)]
+    departs = [f.name for f in fields if not _equal(values[f.name], _default(f))]
     check_needs(departs, values, str, _begin(owner))
+
+
+def _equal(value: Any, default: Any) -> bool:
+    try:
+        return bool(value == default)
+    except ValueError:  # an array
+        return False
 
 
 def unpack_arrays(options: Any) -> None:
@@ -154,10 +161,26 @@ def typed(label: str, value: Any, kinds: Collection[type]) -> Any:
     number = not isinstance(value, bool)
     if number and isinstance(value, numbers.Integral) and int in kinds:
         return int(value)
-    if number and isinstance(value, numbers.Real) and float in kinds and math.isfinite(value):
+    if number and isinstance(value, numbers.Real) and float in kinds and _is_finite(value):
         return float(value)
     wanted = [words for kind, words in _WORDS.items() if kind in kinds]
     raise UsageError(f"{label} {repr(value)[:80]}: expected {' or '.join(wanted)}.")
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the largest float
+        return False
+
+
+def is_list(value: Any) -> bool:
+    """Whether `value` has items in order or as a set: not a string, a mapping or a 0-d array."""
+    return (
+        isinstance(value, Iterable)
+        and not isinstance(value, str | bytes | bytearray | Mapping)
+        and getattr(value, "ndim", 1) != 0
+    )
 
 
 _WORDS = {

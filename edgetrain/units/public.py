@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -129,15 +130,24 @@ def as_path(
     """A path from a string or path-like object.
 
     Args:
-      any_name: also names that no file has: empty, or with a zero byte; reading it will fail.
+      any_name: also names that no file has: empty, with a zero byte, or with characters that the
+        file system cannot store; reading it will fail.
     Raises:
       UsageError: it is neither, or such a name.
     """
     result = _spelt(value) if isinstance(value, str | PathLike) else None
-    if isinstance(result, str) and (any_name or (result and "\0" not in result)):
+    if isinstance(result, str) and (any_name or _is_name(result)):
         return Path(result)
     shown = " ".join(repr(value[:40] if isinstance(value, bytes) else value).split())
     raise UsageError(f"{label} {shown[:80]}: expected {what}.")
+
+
+def _is_name(text: str) -> bool:
+    """Whether a file can have this name."""
+    try:
+        return bool(text) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _spelt(value: Any) -> Any:

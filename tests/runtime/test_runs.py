@@ -429,8 +429,6 @@ if child == 0:
             call()
         except et.UsageError as error:
             said += "was forked from process" in str(error)
-    for array in trainer.session.state().values():
-        array[...] = 0  # a copy of the parent's
     trainer.close()
     os._exit(10 + said)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 19

@@ -1,6 +1,7 @@
 """`parity`, `inspect` and `ops`: commands that change nothing."""
 
 import importlib.util
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,7 +73,7 @@ def inspect(arguments: Namespace) -> int:
         ".ckpt": _checkpoint,
     }
     suffix = path.suffix if path.suffix != ".previous" else path.with_suffix("").suffix
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputFileError(f"{path}: a directory; expected a file ({', '.join(readers)}) in it.")
     if suffix not in readers:
         raise InputFileError(f"{path}: expected a name ending in {', '.join(readers)}.")

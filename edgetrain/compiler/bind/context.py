@@ -206,7 +206,8 @@ class Context(Makers):
         if label not in self._dims:
             raise UsageError(
                 f"input {spec.name!r}: dimension {axis} ({label!r}) has no size. Pass --dim "
-                f"{label}=SIZE, or if it is the batch, --batch-axis {spec.name}={axis}."
+                f"{label}=SIZE, or if it is the batch, --batch-axis {spec.name}={axis} (in Python "
+                f"dims={{{label!r}: SIZE}} or batch_axis={{{spec.name!r}: {axis}}})."
             )
         return self._dims[label]
 

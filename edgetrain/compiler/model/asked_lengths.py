@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import UsageError
-from ...units.options import typed
+from ...units.options import is_list, typed
 
 MOST_LENGTHS = 64
 
@@ -17,11 +17,12 @@ def make_lengths(given: Any) -> dict[str, tuple[int, ...]]:
         occurs twice.
     """
     given = () if given is None else given
-    if isinstance(given, Mapping) and len(given) > 1:
-        raise UsageError(f"lengths: dimensions {', '.join(map(str, given))}; expected one.")
+    if isinstance(given, Mapping) and len(given) != 1:
+        names = ", ".join(map(str, given)) or "none"
+        raise UsageError(f"lengths: dimensions {names}; expected one.")
     name, sizes = next(iter(given.items()), ("", ())) if isinstance(given, Mapping) else ("", given)
     label = f"lengths: {name}" if name else "lengths"
-    if isinstance(sizes, str) or not hasattr(sizes, "__iter__"):
+    if not is_list(sizes):
         raise UsageError(f"{label} {repr(sizes)[:80]}: expected a list such as [32, 64, 128].")
     lengths = tuple(typed(label, size, (int,)) for size in sizes)
     for size in lengths:
@@ -32,6 +33,6 @@ def make_lengths(given: Any) -> dict[str, tuple[int, ...]]:
     if len(lengths) == 1 or len(lengths) > MOST_LENGTHS:
         raise UsageError(
             f"{label}: {len(lengths)} of them; expected 2 to {MOST_LENGTHS}. One size is a dim "
-            f"(--dim {name or 'T'}={lengths[0]})."
+            f"(--dim {name or 'T'}={lengths[0]}, in Python dims)."
         )
     return {str(name): lengths} if lengths else {}

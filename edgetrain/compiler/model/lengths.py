@@ -66,7 +66,8 @@ def _only(model: Model, left: AbstractSet[str], sizes: Sequence[int]) -> str:
         )
     raise UsageError(
         f"lengths {_listed(sizes)}: the model has free dimensions {_listed(sorted(left))}. "
-        f"Name one (--lengths {min(left)}={_listed(sizes)}), and size the others with --dim."
+        f"Name one (--lengths {min(left)}={_listed(sizes)}, in Python "
+        f"lengths={{{min(left)!r}: [{_listed(sizes)}]}}), and size the others with --dim (dims)."
     )
 
 

@@ -37,7 +37,7 @@ def with_output(model: Model, wanted: str | None) -> Model:
         if len(floats) > 1:
             raise ModelError(
                 f"output {model.outputs[0]!r}: it can't be trained, but {', '.join(floats)} can. "
-                "Choose one with --output NAME."
+                "Choose one with --output NAME (in Python output)."
             )
         outputs = (floats[0], *(name for name in outputs if name != floats[0]))
     lost = wanted in model.outputs and wanted not in outputs

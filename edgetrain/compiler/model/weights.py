@@ -43,8 +43,8 @@ def _chosen(model: Model, options: ModelOptions) -> Model:
     for pattern in options.train_constants:
         if not _matching([*constants, *model.parameters], [pattern]):
             raise UsageError(
-                f"--train-constants {pattern!r}: no match among float constants "
-                f"({', '.join(constants[:_NAMED]) or 'none'} ..)."
+                f"--train-constants (in Python train_constants) {pattern!r}: no match among "
+                f"float constants ({', '.join(constants[:_NAMED]) or 'none'} ..)."
             )
     chosen = _matching(constants, options.train_constants)
     chosen += [n for n in _named(model, options.train, constants) if n not in chosen]
@@ -55,8 +55,9 @@ def _chosen(model: Model, options: ModelOptions) -> Model:
     if lost * TENTH > total and not options.allow_constants:
         raise ModelError(
             f"{lost:,} of {total:,} weights are constants in this file and would not be trained; "
-            f"largest: {_largest(model, options)}. Train them with --train-constants PATTERN, "
-            "leave them with --allow-constants, or export the model again with "
+            f"largest: {_largest(model, options)}. Train them with --train-constants PATTERN "
+            "(in Python train_constants=[PATTERN]), leave them with --allow-constants "
+            "(allow_constants=True), or export the model again with "
             "edgetrain.exporters.export_torch, which keeps all parameters."
         )
     return model
@@ -96,7 +97,8 @@ def constant_notes(model: Model, options: ModelOptions) -> list[str]:
     count = sum(model.initializers[name].size for name in lost)
     return [
         f"{count:,} numbers of {len(lost)} constants are not trained: {_largest(model, options)}. "
-        "If they are weights, pass --train-constants PATTERN.",
+        "If they are weights, pass --train-constants PATTERN (in Python "
+        "train_constants=[PATTERN]).",
         *notes,
     ]
 
@@ -111,7 +113,7 @@ def _operand_notes(model: Model, options: ModelOptions) -> list[str]:
     more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
     return [
         f"not trained: {listed}{more}; pass --train {left[0]} to train only it, --train-constants "
-        f"{left[0]} to train it too."
+        f"{left[0]} to train it too (in Python train, train_constants)."
     ]
 
 

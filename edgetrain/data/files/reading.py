@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from edgetrain.errors import DataError
-from edgetrain.units.files import check_regular, refusal
+from edgetrain.units.files import check_regular, refusal, unreachable
 
 _STARTS = {
     b"PK\x03\x04": "a zip archive, such as npz or xlsx",
@@ -51,7 +51,7 @@ def directory(path: str | os.PathLike[str], expected: str) -> Path:
       DataError: it is not.
     """
     if not os.path.isdir(path):
-        result = "not a directory" if os.path.exists(path) else "no such directory"
+        result = unreachable(path) or "not a directory"
         raise DataError(f"{os.fspath(path)}: {result}; expected {expected}. Check the path.")
     return Path(path)
 

@@ -145,7 +145,7 @@ def _by_name(data: Any) -> Any:
 
 def _array(name: str, value: object) -> np.ndarray:
     """An array of numbers or strings."""
-    if not isinstance(value, np.ndarray) and hasattr(value, "detach"):
+    if hasattr(value, "detach"):
         from ..tensors import as_array
 
         return as_array(name, value)

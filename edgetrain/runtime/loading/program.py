@@ -3,6 +3,7 @@
 program/ checks that the file is complete and well formed; its recipe is checked here.
 """
 
+import os
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ...program.schema import (
 )
 from ...sparse import REWIRINGS
 from ...units.public import as_path, public
+from ...units.wording import quoted
 from .plugin_fields import made_by, member_of
 
 _PROGRAM_FILE = "program.edge"  # in a run directory (run/folder)
@@ -42,10 +44,10 @@ def load_program(path: str | PathLike[str], *, links: bool = True) -> Program:
         something that this build lacks.
     """
     path = as_path("load_program", path, "the path of a .edge file", any_name=True)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ProgramError(
             f"{path}: a directory; expected a .edge file{_within(path)}. To continue a run: "
-            f"edgetrain train --resume {path}."
+            f"edgetrain train --resume {quoted(str(path))}."
         )
     program = read_program(path, links=links)
     try:
@@ -75,7 +77,7 @@ def opened_program(program: Any) -> Program:
             f"program {program}: an ONNX model; expected a compiled Program. Pass "
             f"et.compile({str(program)!r}, budget=..)."
         )
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageError(
             f"program {program}: a directory; expected a .edge file{_within(path)}. Then call "
             "resume(DIR) to load the weights of a run in DIR."

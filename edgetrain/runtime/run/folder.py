@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import CheckpointError, UsageError
 from ...program import Program
 from ...program.atomic import clean_temporaries, unwritable
-from ...units.files import sync_directory
+from ...units.files import sync_directory, unreachable
 from ...units.public import as_path
 from .checkpoint import load_checkpoint, save_step, step_files, step_of
 from .lock import RunLock
@@ -31,13 +31,13 @@ def run_directory(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if os.path.lexists(path / PROGRAM_FILE):
         return path
-    result, near = "no such directory", []
-    if path.is_dir():
+    result, near = unreachable(path) or "a file, not a directory", []
+    if os.path.isdir(path):
         result = "a directory without a run"
         near = sorted(path.glob(f"*/{PROGRAM_FILE}"), key=os.path.getmtime)
-    elif path.is_file():
-        result = "a file, not a directory"
-        near = [path.with_name(PROGRAM_FILE)] * (path.with_name(PROGRAM_FILE).is_file())
+    elif os.path.exists(path):
+        beside = path.with_name(PROGRAM_FILE)
+        near = [beside] * os.path.isfile(beside)
     move = f"Pass {near[-1].parent}." if near else "Check the path."
     raise CheckpointError(f"{path}: {result}; expected a run directory. {move}")
 
@@ -148,7 +148,9 @@ class RunFolder:
             self._lock = None
 
     def _make(self, exist_ok: bool = True) -> None:
-        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        missing = [
+            folder for folder in (self.path, *self.path.parents) if not os.path.exists(folder)
+        ]
         self._made += missing
         self.path.mkdir(parents=True, exist_ok=exist_ok)
         for folder in missing:

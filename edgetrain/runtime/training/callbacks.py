@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...errors import CheckpointError, UsageError
+from ...units.options import is_list
 from ...units.public import public_api
 
 HOOKS = ("on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end")
@@ -122,7 +123,7 @@ class Callbacks:
     """
 
     def __init__(self, given: Any) -> None:
-        if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
+        if not is_list(given):
             given = [given]
         self._all = list(given)
         self.inside: list[tuple[int, str]] = []  # (thread, hook) of running calls

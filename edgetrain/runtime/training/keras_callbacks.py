@@ -60,7 +60,8 @@ class ModelCheckpoint(Watch):
                 f"ModelCheckpoint: filepath {self.filepath}: expected a name ending in .onnx. "
                 "Checkpoints to resume from are in the Trainer's out."
             )
-        if save_freq != "epoch" and (not isinstance(save_freq, int) or save_freq < 1):
+        counts = isinstance(save_freq, int) and save_freq is not True and save_freq >= 1
+        if not counts and not (isinstance(save_freq, str) and save_freq == "epoch"):
             raise UsageError(
                 f"ModelCheckpoint: save_freq {save_freq!r}: expected 'epoch' or a number of steps."
             )
@@ -237,7 +238,7 @@ class CSVLogger(Callback):
 
     def _read(self) -> tuple[list[str], list[dict[str, Any]]]:
         """The columns and rows of the file; none if it is missing."""
-        if not self.filename.exists():
+        if not os.path.exists(self.filename):
             return [], []
         text = read_regular(self.filename).decode(errors="replace")
         rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=self.separator)

@@ -34,7 +34,7 @@ from ..run.state import load_state
 from ..samples.sums import named_results
 from ..session import Session, StepResult
 from .no_callbacks import NoCallbacks
-from .settings import Settings
+from .settings import Settings, asks_metrics
 
 if TYPE_CHECKING:
     from ...screen.summary import Summary
@@ -76,7 +76,7 @@ class Learner(Uncopied):
         settings.check(out)
         self._settings, self.program = settings, opened_program(program)
         metrics: list[str] = []
-        if settings.metrics:
+        if asks_metrics(settings.metrics):
             from .output_metrics import check_metrics
 
             metrics = check_metrics(settings.metrics, self.program)

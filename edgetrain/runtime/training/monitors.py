@@ -32,7 +32,8 @@ class Watch(Callback):
         where = type(self).__name__
         self.monitor = typed(f"{where}: monitor", monitor, (str,))
         self.min_delta = finite_number(f"{where}: min_delta", min_delta, least=0)
-        if mode not in ("min", "max", "auto", None):
+        known = isinstance(mode, str) and mode in ("min", "max", "auto")
+        if mode is not None and not known:
             raise UsageError(f"{where}: mode {mode!r}: expected 'min', 'max' or 'auto'.")
         rises = mode == "max" or (mode in (None, "auto") and _rises(self.monitor))
         self._sign = -1.0 if rises else 1.0

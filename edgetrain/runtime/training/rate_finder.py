@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import Interrupted, RunError, UsageError
+from ...errors import DataError, Interrupted, RunError, UsageError
 from ...history.shown import optional_package
 from ...optim.schedules import Constant
 from ...units import finite_number
@@ -197,7 +197,7 @@ def _steps(trainer: "Trainer", passes: "Passes") -> Iterator[Callable[[float], f
             passes.ready()
         except EndOfPass:
             passes.begin(0, 0)
-            passes.ready()
+            _ready(passes)
         with session.turn:
             session.lr, scale = rate, session.loss_scale
             result = passes.run()
@@ -212,3 +212,11 @@ def _steps(trainer: "Trainer", passes: "Passes") -> Iterator[Callable[[float], f
         yield step
     finally:
         passes.check_again()
+
+
+def _ready(passes: "Passes") -> None:
+    """Fetch the first batch of a pass. Raises DataError if there is none."""
+    try:
+        passes.ready()
+    except EndOfPass:
+        raise DataError("find_lr: the data returned no batches. Pass data with samples.") from None

@@ -156,6 +156,19 @@ def _is_number(text: str) -> bool:
         return False
 
 
+def asks_metrics(metrics: Any) -> bool:
+    """Whether metrics were requested; None and an empty list, tuple or mapping mean no.
+
+    Raises:
+      UsageError: another empty value, such as 0 or "".
+    """
+    if metrics is None or isinstance(metrics, list | tuple | Mapping):
+        return bool(metrics)
+    if not hasattr(metrics, "dtype") and not metrics:
+        raise UsageError(f"metrics {metrics!r}: expected names or functions, such as ['f1'].")
+    return True
+
+
 def check_length(epochs: Any, steps: Any) -> None:
     """Check the length passed to `fit`: epochs or steps, above 0.
 

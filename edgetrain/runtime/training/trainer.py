@@ -1,9 +1,11 @@
 """The training loop: minibatches, learning rate, loss scale, evaluation, checkpoints, signals."""
 
 import contextlib
+import os
 import time
 from numbers import Real
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ...data.registry import numbered_as, open_evaluation
@@ -13,6 +15,7 @@ from ...history import History
 from ...kernels import control
 from ...program import Program
 from ...screen.levels import levels
+from ...units.options import typed
 from ...units.public import as_path, public_api, taking
 from ...units.wording import counted
 from ..run.checkpoint import Loaded, latest
@@ -26,7 +29,7 @@ from .evaluation import check_source, evaluate_batches, evaluate_source
 from .learner import Learner
 from .opening import opened, opened_data
 from .rounds import Rounds
-from .settings import Settings, check_length
+from .settings import Settings, asks_metrics, check_length
 from .signals import StopRequests
 
 if TYPE_CHECKING:
@@ -145,6 +148,7 @@ class Trainer(Learner):
             Ctrl-C discards it.
         """
         self.session.executor.check_process()
+        evaluate = typed("fit: evaluate", evaluate, (bool, NoneType))
         if isinstance(data, Real):  # as fit(5)
             if epochs is not None:
                 raise UsageError(f"fit: data {data!r}: expected data, not a number.")
@@ -434,7 +438,7 @@ class Trainer(Learner):
 
     def _evaluated(self, data: Any, metrics: Any) -> dict[str, Any]:
         metrics = self._settings.metrics if metrics is None else metrics
-        if hasattr(metrics, "dtype") or metrics:
+        if asks_metrics(metrics):
             from .output_metrics import check_metrics
 
             check_metrics(metrics, self.program)
@@ -505,7 +509,7 @@ class Trainer(Learner):
         self.session.executor.check_process()
         self._check_owner("resume")
         counts = self._counts()
-        stored = where.is_file()
+        stored = os.path.isfile(where)
         from ..run import resuming
         from ..run.stored import stored_checkpoint
 
