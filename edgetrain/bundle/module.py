@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import UsageError
+from ..kernels.device.layout import FIRST_SCHEDULES
 from ..losses.terms import terms_of_recipe
 from ..optim import SCHEDULES
 from ..program import TARGET, Program, Slot
@@ -26,12 +28,15 @@ from .lengths import facts_of_lengths
 from .losses import losses_of, targets_of
 from .names import TEMPLATES
 from .rom import initial_nbytes, plane_count
+from .texts import fields_of
 
 PREFIX = "net"  # of the module's own names; it contains nothing else
 IMPORTS = {"fill": "i32 (ptr, i32, i64, ptr, ptr)", "erase": "i32 (ptr, i32)"} | dict.fromkeys(
     ("write", "read"), "i32 (ptr, i32, i32, ptr, i32)"
 )
 _FACTS = "const NET = null; /* facts of this network */"
+# Where net.d.ts lists schedules, and the fields of those that net.h does not describe itself.
+_KINDS, _NEWER = "string; // kinds", " // newer kinds"
 # Parts of net.js that net_lengths.js replaces in modules with several lengths.
 _PART = re.compile(r"(?ms)^/\* begin ([\w ]+) \*/\n(.*?)^/\* end \1 \*/\n")
 _IDLE = re.compile(r"(?s)(?<=\n)\s*(?:/\*\*.*?\*/\s*)*")  # comments (as in the types), indents
@@ -164,7 +169,18 @@ def _script(several: bool) -> str:
 
 def _types(several: bool) -> str:
     """Its TypeScript types: the common part, then the part for one or several lengths."""
-    return _read("net.d.ts") + _read("net_lengths.d.ts" if several else "net_one_length.d.ts")
+    kinds = [kind for kind in SCHEDULES.values() if kind.in_bundles()]
+    newer = [kind for kind in [*SCHEDULES.values()][FIRST_SCHEDULES:] if kind in kinds]
+    said = "".join(f"\n    {kind.name}: {_scripted(fields_of(kind))}" for kind in newer)
+    names = textwrap.fill(" | ".join(f'"{kind.name}"' for kind in kinds), 80)
+    text = _read("net.d.ts").replace(_KINDS, f"{names};".replace("\n", "\n    "), 1)
+    text = text.replace(_NEWER, said.replace("*/", "* /"), 1)
+    return text + _read("net_lengths.d.ts" if several else "net_one_length.d.ts")
+
+
+def _scripted(text: str) -> str:
+    """Field names of the C struct as in JavaScript: min_lr is minLr."""
+    return re.sub(r"\b([a-z]+)_([a-z])", lambda part: part[1] + part[2].upper(), text)
 
 
 def _read(template: str) -> str:

@@ -7,7 +7,7 @@ from string import Template
 from .. import __version__
 from ..kernels.device import layout as device
 from ..kernels.targets import Target as Processor
-from ..optim import SCHEDULES
+from ..optim import SCHEDULES, Schedule
 from ..program import Program, Slot
 from ..program.samples import elements, limit_of, record_nbytes
 from ..units.plugin import about
@@ -102,13 +102,17 @@ def _schedule_words() -> str:
     for kind in [*SCHEDULES.values()][device.FIRST_SCHEDULES :]:
         if not kind.in_bundles():
             continue
-        result = [*zip(_WHOLE, kind.own_of(int), strict=False)]
-        result += zip(_REAL, kind.own_of(float), strict=False)
-        said = "; ".join(f"{word}: {about(field).help}" for word, field in result)
-        text = _comment(f"{kind.name.upper()}: {said}".replace(";", ","), 400)
+        text = _comment(f"{kind.name.upper()}: {fields_of(kind)}", 400)
         filled = textwrap.fill(text, _WIDTH, initial_indent="   ", subsequent_indent="     ")
         lines.append(f"\n{filled}")
     return "".join(lines)
+
+
+def fields_of(kind: type[Schedule]) -> str:
+    """The struct fields that one of the newer schedules uses, with their meanings."""
+    result = [*zip(_WHOLE, kind.own_of(int), strict=False)]
+    result += zip(_REAL, kind.own_of(float), strict=False)
+    return ", ".join(f"{word}: {about(field).help.replace(';', ',')}" for word, field in result)
 
 
 def _what(slot: Slot, target: Target | None) -> str:

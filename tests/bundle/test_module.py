@@ -1,8 +1,11 @@
 """WebAssembly bundles in Node.js: the same bits as Python, and their JavaScript API."""
 
 import json
+import re
 import shutil
 import subprocess
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,9 +21,10 @@ from edgetrain.errors import UsageError
 from edgetrain.kernels import targets
 from edgetrain.kernels.emission import objects
 from edgetrain.kernels.linking import reading
-from edgetrain.optim import Schedule
+from edgetrain.optim import SCHEDULES, Schedule
 from edgetrain.runtime.samples.check import MINIBATCHES, checked_run, made_up_filler
 from edgetrain.runtime.session import Session
+from edgetrain.units.plugin import option
 from tests.bundle.node import checked, missing, said
 from tests.digits_runs import MODEL
 from tests.fuzz import nets
@@ -118,6 +122,26 @@ def test_files_and_manifest(folder):
     assert found == memory
     checked_there = said(folder, "small", "print(await net.check());")
     assert checked_there["digest"] == checked_there["expected"] == manifest["check"]["digest"]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_types_name_every_schedule_of_bundles_and_the_fields_of_new_ones(several, request):
+    request.addfinalizer(lambda: SCHEDULES.pop("fading"))
+
+    @dataclass(frozen=True)
+    class Fading(Schedule):
+        name: ClassVar[str] = "fading"
+        every: int = option(1, "steps of a stage", "N", least=1, most=9)
+        floors: float = option(0.1, "a floor; per stage", "F")
+        start: float = option(0.1, "the start", "F")
+        low: float = option(0.1, "the last rate", "F")
+
+    types = module._types(several)
+    union = re.search(r"kind\?: ([^;]*);", types)
+    named = {kind.name for kind in SCHEDULES.values() if kind.in_bundles()}
+    assert union and re.findall(r'"(\w+)"', union[1]) == [n for n in SCHEDULES if n in named]
+    said = "size: steps of a stage, gamma: a floor, per stage, threshold: the start, minLr: the "
+    assert f"fading: {said}" in types and "polynomial: size: exponent, gamma: " in types
 
 
 def test_modules_of_one_length_hold_no_code_of_several(folder):

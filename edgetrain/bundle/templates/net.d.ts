@@ -28,11 +28,23 @@ export interface Report {
   skipped: boolean;
   loss: number; gradNorm: number; lr: number; lossScale: number;
 }
+/** A learning rate schedule. Fields of other kinds are ignored. // newer kinds */
 export interface Schedule {
-  kind?: "constant" | "step" | "cosine" | "exponential" | "inverse_sqrt" | "multistep"
-    | "one_cycle" | "plateau";
-  lr?: number; totalSteps?: number; warmupSteps?: number; size?: number; drops?: number[];
-  patience?: number; cooldown?: number; gamma?: number; threshold?: number; minLr?: number;
+  /** Default: "constant". */
+  kind?: string; // kinds
+  lr?: number; totalSteps?: number; warmupSteps?: number;
+  /** step: steps between drops; plateau: steps per window; inverse_sqrt: steps, 0: warmupSteps
+      or 10000. */
+  size?: number;
+  /** multistep: steps at which the rate drops, ascending; at most 8. */
+  drops?: number[];
+  /** plateau: windows without progress before a drop; windows ignored after a drop. */
+  patience?: number; cooldown?: number;
+  /** step, multistep, plateau: factor per drop; exponential: factor per step. */
+  gamma?: number;
+  /** plateau: smallest relative progress; smallest rate. */
+  threshold?: number; minLr?: number;
+  /** one_cycle: fraction that rises; factors of lr at both ends. */
   rise?: number; first?: number; last?: number;
 }
 export interface Options {
