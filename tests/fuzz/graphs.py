@@ -194,6 +194,7 @@ def judge(
     Args:
       splits: how many microbatch sizes to try; the graph's own is the first.
     """
+    steps = tuple(only or ())
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -201,7 +202,7 @@ def judge(
             steps = tuple(graph.ops)
             return _judged(graph, seed, steps, splits)
     except Unfit:
-        return Verdict(seed, REFUSED, "the generator found nothing to train", tuple(only or ()))
+        return Verdict(seed, REFUSED, "the generator found nothing to train", steps)
     except EdgetrainError as error:
         return Verdict(seed, REFUSED, _short(error), steps)
     except Exception as error:
