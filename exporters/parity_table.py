@@ -1,9 +1,12 @@
 """Prints the parity report as a table."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Column, Table
+
+from edgetrain.formats import PRECISIONS, holding
 
 if TYPE_CHECKING:
     from edgetrain.exporters.parity_step import Row
@@ -28,10 +31,11 @@ def print_report(report: Any, console: Any, limit: int) -> None:
     for note in facts.get("forward_notes", ()):
         console.print(f"note: {note}", highlight=False, markup=False)
     if report.overflows:
+        wider = holding(math.nextafter(PRECISIONS[facts["precision"]].largest, math.inf))
         console.print(
             f"note: in {len(report.overflows)} of {facts['steps']} steps, gradients are beyond the "
             f"range of {facts['precision']}, in torch with this storage too. In training, such a "
-            "step changes nothing. Scale the loss or the output down, or use bf16 or fp32.",
+            f"step changes nothing. Scale the loss or the output down, or use {wider}.",
             highlight=False,
         )
     table = Table("kind", Column("tensor", overflow="fold"), "step", *_NUMBERS, "")

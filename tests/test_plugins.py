@@ -2,13 +2,20 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from edgetrain import ops
-from edgetrain.losses import LOSSES
-from edgetrain.optim import OPTIMIZERS, SCHEDULES
+from edgetrain.formats import FORMATS, FP16
+from edgetrain.kernels.elementwise import formulas
+from edgetrain.kernels.elementwise.rows import table
+from edgetrain.kernels.optimizers.states import FIRST, MOMENT, SQUARE, State
+from edgetrain.losses import LOSSES, Loss
+from edgetrain.ops import registry
+from edgetrain.optim import OPTIMIZERS, SCHEDULES, Optimizer
 from edgetrain.sparse import REWIRINGS
 from tests.kernels.step_loop.test_counters import METHODS
 from tests.losses.cases import LOSS_CASES
@@ -50,3 +57,40 @@ def test_every_file_of_ops_registers_itself() -> None:
     folder = Path(ops.__file__).parent
     files = {f"edgetrain.ops.{path.stem}" for path in folder.glob("*.py")}
     assert files - {"edgetrain.ops.__init__"} <= sys.modules.keys()
+
+
+def _states() -> type[Optimizer]:
+    class Twins(Optimizer):
+        states: ClassVar = (State("one", "m", MOMENT, FIRST), State("two", "v", SQUARE, FIRST))
+
+    return Twins
+
+
+def _second() -> type[Loss]:
+    class Mse(Loss):
+        name: ClassVar[str] = "mse"
+
+    return Mse
+
+
+RELU = formulas.ROWS["relu"]
+SAME = {
+    "number": (lambda: replace(FP16, name="new", code="", precision=""), "f16 .* number"),
+    "name": (lambda: replace(FP16, number=99, code="", precision=""), "f16 .* name"),
+    "precision": (lambda: replace(FP16, name="new", number=99, code=""), "f16 .* name, fp16"),
+    "memory": (lambda: replace(FP16, name="new", number=99, code="", precision="int8"), "int8"),
+    "op": (lambda: registry.register(registry.op("relu")), "op relu"),
+    "onnx": (lambda: registry.onnx_rule("Relu")(registry.rule("Relu")), "ONNX op Relu"),
+    "function": (lambda: table("name", (RELU, RELU)), "relu and relu .* name"),
+    "act": (lambda: table("act", (RELU, replace(RELU, name="b"))), "relu and b .* act, 1"),
+    "stream": (_states, "two states have the same stream"),
+    "loss": (_second, r"losses\.mse\.MSE and .*\.Mse have this name"),
+}
+
+
+@pytest.mark.parametrize("same", SAME)
+def test_a_second_one_of_the_same_is_refused(same) -> None:
+    add, words = SAME[same]
+    with pytest.raises(ValueError, match=words):
+        add()
+    assert FORMATS["f16"] is FP16 and LOSSES["mse"].__module__ == "edgetrain.losses.mse"

@@ -81,6 +81,11 @@ def from_file(array: "np.ndarray", format: Format) -> "np.ndarray":
     return array
 
 
+def holding(number: float) -> str:
+    """Precisions whose range includes a number, as words: "fp32 or bf16"; "" if there are none."""
+    return " or ".join(name for name, kind in PRECISIONS.items() if kind.largest >= number)
+
+
 def narrowest() -> Format:
     """The precision with the fewest bytes per element."""
     return min(PRECISIONS.values(), key=lambda format: format.nbytes(1024))
@@ -109,6 +114,7 @@ __all__ = [
     "decoded",
     "from_file",
     "frozen_as",
+    "holding",
     "narrowest",
     "of_dtype",
 ]

@@ -60,10 +60,27 @@ class Format:
     rounding: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        own = self._unique()
         for other in FORMATS.values():
-            same = self.number == other.number or self.code and self.code == other.code
-            assert not same, f"{self.name}: {other.name} has the same number or code"
+            same = own & other._unique()
+            if same:
+                fact, value = min(same)
+                raise ValueError(
+                    f"format {self.name}: {other.name} has the same {fact}, {value}; expected "
+                    "another one."
+                )
         FORMATS[self.name] = self
+
+    def _unique(self) -> set[tuple[str, str]]:
+        """Facts that no other format may share: (what, value)."""
+        facts = {
+            ("name", self.name),
+            ("number", str(self.number)),
+            ("code", self.code),
+            ("users' name", self.precision),
+            ("users' name", self.memory),
+        }
+        return {(fact, value) for fact, value in facts if value}
 
     def nbytes(self, count: int) -> int:
         """Bytes of `count` elements, without alignment."""

@@ -15,6 +15,7 @@ from ..ir import Graph, Node, Value
 from ..kernels.elementwise.binary import GRADIENTS
 from ..kernels.elementwise.formulas import ROWS
 from ..kernels.elementwise.pair_formulas import PAIRS
+from ..kernels.elementwise.rows import table
 from . import samples
 from .integers import as_floats, as_integers, computed
 from .registry import Call, Op, onnx_rule, register
@@ -23,7 +24,7 @@ from .strides import broadcast, contiguous, merged, prod
 from .structure import Structure
 
 # ONNX op type -> function.
-UNARY = {row.onnx: row for row in ROWS.values() if row.onnx}
+UNARY = table("onnx", ROWS.values())
 
 
 class UnaryOp(Op):
@@ -269,7 +270,9 @@ BINARY: dict[str, tuple[str, tuple[str, str]]] = {
     "Max": ("max", ("min_b", "min_a")),
     "Mod": ("mod", ("id", "mod_b")),
 }
-BINARY |= {row.onnx: (row.name, row.rules) for row in PAIRS.values() if row.onnx}
+_OWN = table("onnx", PAIRS.values())
+assert not BINARY.keys() & _OWN, f"pair_formulas.py: {BINARY.keys() & _OWN} have rules already"
+BINARY |= {onnx: (row.name, row.rules) for onnx, row in _OWN.items()}
 _FMOD = ("fmod", ("id", "fmod_b"))
 for _kernel, _rules in (*BINARY.values(), _FMOD):
     register(BinaryOp(_kernel, _rules))

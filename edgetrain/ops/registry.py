@@ -358,10 +358,14 @@ def onnx_rule(
       buffers: inputs whose initializers are running statistics.
       vectors: those of `weights` that are vectors, although they have more axes, such as one of
         directions.
+    Raises:
+      ValueError: a type has a rule already.
     """
 
     def add(rule: Callable[[ImportContext, OnnxNode], None]):
         for op_type in op_types:
+            if op_type in _ONNX:
+                raise ValueError(f"ONNX op {op_type} has two rules; expected one.")
             _ONNX[op_type], _JOINED[op_type] = rule, joined
             _WEIGHT_SLOTS[op_type], _BUFFER_SLOTS[op_type] = weights, buffers
             _VECTOR_SLOTS[op_type], _INTEGERS[op_type] = vectors, integers

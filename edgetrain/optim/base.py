@@ -62,6 +62,13 @@ class Optimizer(Plugin):
         return False
 
     def __init_subclass__(cls) -> None:
+        for fact in ("tag", "operand", "stream"):
+            facts = [getattr(state, fact) for state in cls.states]
+            if len({*facts}) < len(facts):
+                raise ValueError(
+                    f"optimizer {cls.name}: two states have the same {fact}; expected different "
+                    f"ones, found {', '.join(map(str, facts))}."
+                )
         super().__init_subclass__()
         if "arithmetic" in vars(cls):
             cls.kernel = cls.name

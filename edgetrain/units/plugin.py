@@ -56,6 +56,11 @@ def about(field: dataclasses.Field) -> About:
     return field.metadata["about"]
 
 
+def path_of(kind: type) -> str:
+    """Module and name of a class."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 class Members(MutableMapping[str, Any]):
     """Classes of a family by name, imported on first use: on a device each takes about twenty
     kilobytes."""
@@ -86,6 +91,11 @@ class Members(MutableMapping[str, Any]):
             return getattr(module, name)
 
         return found
+
+    def path(self, name: str) -> str:
+        """Module and class of a member; "" if there is none."""
+        kind = self._loaded.get(name)
+        return self._files.get(name, "") if kind is None else path_of(kind)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded and name in self._files:
@@ -227,6 +237,11 @@ class Plugin(metaclass=Family):
         if "choice" in vars(cls):
             cls.kinds = Members()
         elif "name" in vars(cls):
+            own, known = path_of(cls), cls.kinds.path(cls.name)
+            if known not in ("", own):
+                raise ValueError(
+                    f"{cls.family} {cls.name}: {known} and {own} have this name; rename one."
+                )
             cls.kinds[cls.name] = cls
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from edgetrain.errors import UsageError
 from edgetrain.kernels.declaration.ranges import Range
 from edgetrain.kernels.registry import variants
 from edgetrain.optim import SCHEDULES, Schedule
+from edgetrain.optim.schedules.words import real
 from edgetrain.units.plugin import option
 from tests.optim.cases import SCHEDULE_CASES
 from tests.twins import factor
@@ -153,6 +154,25 @@ def test_a_factor_that_its_kernel_cannot_compute_is_refused_by_name():
                 return math.cos(at.done)
 
     assert "wavy" not in SCHEDULES
+
+
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        (lambda at, whole, rates: real(at.sep), "uses sep; it knows at.step, .*mean step"),
+        (lambda at, whole, rates: real(whole.tial), "uses tial; .* whole.tail, .*mean tail"),
+        (lambda at, whole, rates: real(whole.floor), "uses floor; .* in `rates`"),
+        (lambda at, whole, rates: reel(at.step), "uses reel; .*mean real"),  # noqa: F821
+    ],
+)
+def test_a_misspelt_name_in_a_factor_is_refused_with_the_known_ones(formula, words):
+    members = {
+        "__annotations__": {"name": ClassVar[str], "tail": int, "floor": float},
+        "name": "wavy", "tail": option(1, "the tail", "N", least=1, most=9),
+        "floor": option(0.5, "the floor", "F"), "factor": staticmethod(formula),
+    }  # fmt: skip
+    with pytest.raises(UsageError, match=f"schedule wavy: its factor {words}"):
+        type(Schedule)("Wavy", (Schedule,), members)
 
 
 def test_a_factor_with_too_many_numbers_is_refused(request):

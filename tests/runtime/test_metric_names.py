@@ -151,7 +151,7 @@ def test_blanks_around_names_do_not_count(asked: Any) -> None:
 
 def test_the_page_on_steps_names_every_metric() -> None:
     page = (Path(__file__).parents[2] / "docs" / "steps.md").read_text()
-    listed = page.split("Metrics are")[1].split("or your\nown functions")[0]
+    (listed,) = re.findall(r"(?s)Metrics\s+are(.*?),\s+or\s+your\s+own", page)
     assert re.sub(r"\([^)]*\)", "", listed).replace(",", " ").split() == [*NAMES]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import UsageError
-from ...formats import FORMATS, FP32, Format
+from ...formats import FORMATS, FP32, Format, holding
 from ...ir import Graph, Value
 from ...kernels import targets
 from ...kernels.tapes.decode import bound, revisions_of, work_of
@@ -228,7 +228,8 @@ def _check_range(values: np.ndarray, format: Format, name: str) -> None:
         if wrong.any():
             raise UsageError(
                 f"parameter {name!r}: {part[wrong][0]:.4g} is out of the range of its storage. "
-                "Store it as fp32 or bf16 (--frozen, --weights, --precision)."
+                f"Store it as {holding(float(np.abs(part[wrong]).max()))} (--frozen, --weights, "
+                "--precision)."
             )
         if format.block > 1:
             part = np.where(np.isfinite(part), part, 0).astype(np.float64)
@@ -237,8 +238,8 @@ def _check_range(values: np.ndarray, format: Format, name: str) -> None:
     if lost > (_LOST * format.tolerances[1]) ** 2 * size:
         raise UsageError(
             f"parameter {name!r}: its values are too small for its storage, which keeps them with "
-            f"an error of {100 * math.sqrt(lost / size):.0f} %. Store it as fp32, fp16 or bf16 "
-            "(--frozen)."
+            f"an error of {100 * math.sqrt(lost / size):.0f} %. Store it as "
+            f"{holding(0)} (--frozen)."
         )
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from .rows import table
+
 if TYPE_CHECKING:
     from ..language.mathf import (
         atan,
@@ -466,9 +468,9 @@ class Row:
 
 
 _POSITIVE = (0.0, math.inf)
-ROWS: dict[str, Row] = {
-    row.name: row
-    for row in (
+ROWS: dict[str, Row] = table(
+    "name",
+    (
         Row("relu", relu, relu_vjp, "y", "Relu", act=1, bounded=True, kinks=_at_zero),
         Row(
             "leaky_relu", leaky_relu, leaky_relu_vjp, "x", "LeakyRelu", ("alpha", 0.01), act=6,
@@ -535,9 +537,9 @@ ROWS: dict[str, Row] = {
             bounded=True, kinks=lambda a, b: (-(b + HALF) * a, (BYTE + HALF - b) * a),
         ),
         Row("round_through", round_through, round_through_vjp, "", bounded=True),
-    )
-}  # fmt: skip
-FUSED = {row.act: row for row in sorted(ROWS.values(), key=lambda row: row.act) if row.act}
+    ),
+)  # fmt: skip
+FUSED: dict[int, Row] = table("act", sorted(ROWS.values(), key=lambda row: row.act))
 ONE_KINK, TWO_KINKS = ROWS["relu"].act, ROWS["clip"].act  # codes of functions with that many
 
 

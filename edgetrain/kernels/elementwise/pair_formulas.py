@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .formulas import ZERO
+from .rows import table
 
 if TYPE_CHECKING:
     from ..language.number import where
@@ -54,9 +55,7 @@ class Pair:
         return dict(zip(self.rules, (self.vjp_a, self.vjp_b), strict=True))
 
 
-PAIRS: dict[str, Pair] = {
-    row.name: row for row in (Pair("prelu", prelu, prelu_vjp_a, prelu_vjp_b, "PRelu"),)
-}
+PAIRS: dict[str, Pair] = table("name", (Pair("prelu", prelu, prelu_vjp_a, prelu_vjp_b, "PRelu"),))
 
 
 def reads_of(vjp: Callable) -> str:

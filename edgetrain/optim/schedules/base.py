@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ...ir import Call
+from ...units.hints import did_you_mean
 from ...units.plugin import Plugin, about, option
 
 MOST_STEPS = 2**31 - 1  # of a run: kernels convert 31 bits to float64
@@ -53,7 +54,7 @@ class Schedule(Plugin):
 
     def __init_subclass__(cls) -> None:
         if "factor" in vars(cls):
-            _check_names(cls.name, cls.factor)
+            _check_names(cls)
             cls.kernel = f"rate_{cls.name}"
         super().__init_subclass__()
         if "bundled" not in vars(cls):
@@ -141,15 +142,26 @@ class Schedule(Plugin):
         """
 
 
-def _check_names(name: str, factor: Any) -> None:
+def _check_names(kind: type[Schedule]) -> None:
     """Refuse a `factor` that its kernel could not compute."""
-    from .words import FUNCTIONS
+    from .words import FUNCTIONS, At
 
-    known = {*_BUILTINS, *FUNCTIONS}
+    label, factor = f"schedule {kind.name}: its factor", kind.factor
+    given = {n: f for n, f in vars(kind).items() if isinstance(f, dataclasses.Field)}
+    given |= {field.name: field for field in kind.own_options()}
+    whole = [name for name, field in given.items() if not isinstance(field.default, float)]
+    known, attributes = {*_BUILTINS, *FUNCTIONS}, {*At._fields, *whole}
     for used in factor.__code__.co_names:
         value = factor.__globals__.get(used, getattr(builtins, used, None))
-        if value is not None and used not in known and not isinstance(value, int | float):
+        if used in known or used in attributes or isinstance(value, int | float):
+            continue
+        if value is None:
+            shown = [f"at.{name}" for name in At._fields] + [f"whole.{name}" for name in whole]
             raise UsageError(
-                f"schedule {name}: its factor uses {used}; expected numbers and "
-                f"{', '.join((*FUNCTIONS, *_BUILTINS))}. Write the formula with these."
+                f"{label} uses {used}; it knows {', '.join(shown)}, and in `rates` the options "
+                f"that are not integers.{did_you_mean(used, [*known, *attributes])}"
             )
+        raise UsageError(
+            f"{label} uses {used}; expected numbers and "
+            f"{', '.join((*FUNCTIONS, *_BUILTINS))}. Write the formula with these."
+        )
