@@ -32,10 +32,11 @@ def print_report(report: Any, console: Any, limit: int) -> None:
         console.print(f"note: {note}", highlight=False, markup=False)
     if report.overflows:
         wider = holding(math.nextafter(PRECISIONS[facts["precision"]].largest, math.inf))
+        wider = wider and f", or use {wider}"
         console.print(
             f"note: in {len(report.overflows)} of {facts['steps']} steps, gradients are beyond the "
             f"range of {facts['precision']}, in torch with this storage too. In training, such a "
-            f"step changes nothing. Scale the loss or the output down, or use {wider}.",
+            f"step changes nothing. Scale the loss or the output down{wider}.",
             highlight=False,
         )
     table = Table("kind", Column("tensor", overflow="fold"), "step", *_NUMBERS, "")

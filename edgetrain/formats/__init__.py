@@ -82,8 +82,9 @@ def from_file(array: "np.ndarray", format: Format) -> "np.ndarray":
 
 
 def holding(number: float) -> str:
-    """Precisions whose range includes a number, as words: "fp32 or bf16"; "" if there are none."""
-    return " or ".join(name for name, kind in PRECISIONS.items() if kind.largest >= number)
+    """Precisions whose range includes a number, as words; "" if there are none."""
+    names = [name for name, kind in PRECISIONS.items() if kind.largest >= number]
+    return " or ".join([", ".join(names[:-1]), *names[-1:]]).removeprefix(" or ")
 
 
 def narrowest() -> Format:

@@ -143,7 +143,10 @@ class Loss(Plugin):
     @property
     def kernel(self) -> str:
         """Prefix of the kernels `<kernel>_loss` and `<kernel>_bwd` (kernels/losses/)."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"loss {self.name}: no `kernel`; expected a prefix such as 'mse', for mse_loss and "
+            "mse_bwd in kernels/losses/."
+        )
 
     def arrays(self, shape: Shape) -> dict[str, "np.ndarray"]:
         """Additional float32 operands of both kernels for an output of this shape.

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import ModelError
+from ..errors import ModelError, UnsupportedOpError
 from ..ir import Call, Graph, Node, Value
 from ..ir.keys import key_of
 from ..kernels.elementwise.formulas import FUSED
 from ..kernels.registry import variants
+from ..units.hints import did_you_mean
 from .samples import Rule
 from .sides import Sides, sides_of
 from .storing import store_as
@@ -279,7 +280,12 @@ class Adding(Op):
 @functools.cache
 def _scalars(kernel: str) -> tuple[str, ...]:
     """Kernel operands that rows do not name: scalars, groups of scalars, the control block."""
-    spec = variants(kernel)[0].spec
+    try:
+        spec = variants(kernel)[0].spec
+    except UnsupportedOpError as error:
+        raise UnsupportedOpError(
+            f"{error} Ops need it in a file of a folder in kernels/."
+        ) from error
     named = {o.name for o in spec.operands if o.is_reference or o.mode == "t"} - {"ctl"}
     return tuple(name for name, _ in spec.fields if name not in named)
 
@@ -376,13 +382,23 @@ def onnx_rule(
 
 
 def op(name: str) -> Op:
-    """The ir op of this name."""
-    return _OPS[name]
+    """The ir op of this name.
+
+    Raises:
+      UnsupportedOpError: it is not registered.
+    """
+    try:
+        return _OPS[name]
+    except KeyError:
+        hint = did_you_mean(name, _OPS)
+        raise UnsupportedOpError(
+            f"op {name!r}: not registered; expected a row in a file of ops/.{hint}"
+        ) from None
 
 
 def structure(node: Node) -> Structure | None:
     """How the operands of a node relate to each other."""
-    return _OPS[node.op].structure
+    return op(node.op).structure
 
 
 def op_names() -> list[str]:

@@ -1,5 +1,7 @@
 """Every storage format: numpy's codec, the kernels' loads and stores, and where it is allowed."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from edgetrain.formats import (
     PRECISIONS,
     decoded,
     from_file,
+    holding,
     narrowest,
     of_dtype,
 )
@@ -255,3 +258,11 @@ def test_files_hold_formats_of_one_width_apart(e5m2, tmp_path):
             tensor = from_file(tensors["x"], format)
             assert (tensor.shape, tensor.dtype) == (stored.shape, stored.dtype)
             assert tensor.tobytes() == stored.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(1.0, "fp32, fp16 or bf16"), (7e4, "fp32 or bf16"), (3.4e38, "fp32"), (1e39, "")],
+)
+def test_texts_name_the_formats_that_hold_a_number(number, words):
+    assert {*re.findall(r"\w+", holding(number))} == {*re.findall(r"\w+", words)}

@@ -1,11 +1,24 @@
 """Op rows: the kernel call they make, with values from shapes, attributes and defaults."""
 
+from typing import ClassVar
+
 import pytest
 
+from edgetrain.errors import UnsupportedOpError
 from edgetrain.ir import Graph, Node, Value
+from edgetrain.losses import LOSSES, Loss
 from edgetrain.ops.registry import Adding, Op, op
 
 SHAPES = {"x": (2, 3, 4), "y": (2, 3, 4), "dy": (2, 3, 4), "dx": (2, 3, 4)}
+
+
+class Kernelless(Loss):
+    """A loss before its kernel is named; it has no options of its own."""
+
+    name: ClassVar[str] = "none"
+
+
+del LOSSES["none"]
 
 
 def graph(role: str = "gradient") -> Graph:
@@ -48,3 +61,13 @@ def test_adding_row_clears_what_it_writes_anew(acc: int, kernels: list[str]) -> 
 def test_row_costs_what_it_says(cost, expected: int) -> None:
     row = Op("row", "dy -> dx", cost=cost)
     assert row.flops(Node("node", "row", ("dy",), ("dx",)), graph()) == expected
+
+
+def test_what_a_row_lacks_is_named_with_its_place() -> None:
+    with pytest.raises(UnsupportedOpError, match=r"op 'softmx': not registered.* ops/.*softmax"):
+        op("softmx")
+    row = Op("row", "x -> y", kernel="misspelt")
+    with pytest.raises(UnsupportedOpError, match=r"kernel 'misspelt': not available.* kernels/"):
+        row.call(Node("node", "row", ("x",), ("y",)), graph())
+    with pytest.raises(NotImplementedError, match=r"loss none: no `kernel`.* kernels/losses/"):
+        Kernelless().call((2, 3))
