@@ -158,7 +158,10 @@ def _masks(steps: _Steps, shape, past: int) -> tuple[list[Value | str], Value | 
         more = [(0, 0)] * (given.ndim - 1) + [(0, shape[3] - given.shape[-1])]
         given = np.pad(given, more, constant_values=False if given.dtype == bool else -np.inf)
     if context.has(node, 3) and (given is None or given.dtype != np.bool_):
-        bias = steps.lengthened(context.value(node, 3), shape[3])
+        bias = context.value(node, 3)
+        if bias.dtype == "i32":  # how a boolean input is stored
+            bias = steps.emit("truth", [bias], bias.shape, {"want": 1}, "u8")
+        bias = steps.lengthened(bias, shape[3])
         if not fits(bias.shape, shape):
             raise node.fail(f"mask has shape {list(bias.shape)}", f"one that fits {list(shape)}")
         if bias.dtype == "u8":

@@ -71,6 +71,19 @@ def test_a_constant_mask_hides_the_keys_after_its_end(masked, opset):
     _check(_proto(inputs, ("q", "k", "v", "mask"), ("y",), opset, constants), inputs)
 
 
+@pytest.mark.parametrize("keys", [5, 4])
+def test_a_mask_of_booleans_may_be_an_input(keys):
+    mask = np.random.default_rng(3).random((2, 1, 3, keys)) < 0.6
+    mask[..., 0] = True
+    inputs = _inputs() | {"mask": mask}
+    expected = _inputs() | {"mask": np.where(mask, 0, -np.inf).astype(np.float32)}
+    given = ("q", "k", "v", "mask")
+    model = decode(_proto(inputs, given, ("y",), 24), Path("model"))
+    found = forward(model, inputs)["y"]
+    model = decode(_proto(expected, given, ("y",), 24), Path("model"))
+    np.testing.assert_allclose(found, forward(model, expected)["y"], rtol=1e-6, atol=1e-6)
+
+
 def test_attention_names_heads_that_cannot_be_shared():
     inputs = _inputs(k=(2, 3, 5, 6), v=(2, 3, 5, 2))
     proto = _proto(inputs, ("q", "k", "v"), ("y",), 23)
