@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,12 @@ INLINE_LIMIT_NBYTES = 1_500_000_000
 PROTOBUF_LIMIT_NBYTES = 2_000_000_000
 
 
-def save_atomically(model: ir.Model, path: Path, external_data: Literal["auto"] | bool) -> None:
+def save_atomically(
+    model: ir.Model,
+    path: Path,
+    external_data: Literal["auto"] | bool,
+    check: Callable[[Path], None],
+) -> None:
     """Write `model` to `path` with a temporary directory, fsync and rename.
 
     With external data, `<path>.data` is renamed first: between the two renames, a reader of an
@@ -25,6 +31,7 @@ def save_atomically(model: ir.Model, path: Path, external_data: Literal["auto"] 
       model: every initializer has its value.
       path: the file; its directory exists.
       external_data: store weights in `<path>.data`; "auto": above INLINE_LIMIT_NBYTES.
+      check: is called with the complete file before it replaces `path`; an error prevents that.
     Raises:
       UsageError: inline data was requested, but exceeds protobuf's limit.
       ModelError: onnx's checker refuses the model.
@@ -41,6 +48,7 @@ def save_atomically(model: ir.Model, path: Path, external_data: Literal["auto"] 
         data = f"{path.name}.data" if external else None
         ir.save(model, draft, external_data=data)
         _check(draft, path)
+        check(draft)
         written = [draft] if data is None else [Path(folder) / data, draft]
         for file in written:
             if file.exists():  # no data file if every tensor is small

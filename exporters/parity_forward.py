@@ -5,7 +5,7 @@ the file itself is run (parity_file.py), on the same inputs as edgetrain's evalu
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,24 +65,42 @@ def forward_rows(
     if not theirs:
         notes.append("no runtime can run the file, so its forward pass is not compared")
     names = [name for name in file.outputs if name in ours and name in theirs]
-    result = [_error(ours[name], theirs[name]) for name in names]
-    base = TOLERANCE if file.precision is FP32 else max(file.precision.tolerances)
-    noise = [0.0] * len(names)
-    if not all(error <= base for error in result):
-        draw = np.random.default_rng(0)
-        for _ in range(_RUNS):
-            moved = file.moved(given, theirs, draw)
-            errors = [_error(moved[k], theirs[k]) if k in moved else 0.0 for k in names]
-            noise = [max(pair) for pair in zip(noise, errors, strict=True)]
+    result = [error_of(ours[name], theirs[name]) for name in names]
     rows = []
-    for name, error, most in zip(names, result, noise, strict=True):
-        tolerance: float | None = max(base, _NOISE_FACTOR * most)
-        if _NOISE_FACTOR * most > _MOST_NOISE:
-            tolerance = None
-            notes.append(f"output {name!r} depends on roundings, so it is not judged")
+    tolerances = judged(file, given, theirs, names, result)
+    for name, error, tolerance in zip(names, result, tolerances, strict=True):
         rows.append(Row(0, "forward", name, error, tolerance))
+        if tolerance is None:
+            notes.append(f"output {name!r} depends on roundings, so it is not judged")
     facts = {"forward_reference": file.used or None, "forward_notes": [*file.problems, *notes]}
     return rows, facts
+
+
+def judged(
+    file: OwnFile,
+    given: Mapping[str, np.ndarray],
+    true: dict[str, np.ndarray],
+    names: Sequence[str],
+    errors: Sequence[float],
+) -> list[float | None]:
+    """The tolerance of each output; None if it depends on roundings.
+
+    Args:
+      given, true: what `file` ran on, and its outputs.
+      names, errors: outputs, and their errors found.
+    """
+    base = TOLERANCE if file.precision is FP32 else max(file.precision.tolerances)
+    noise = [0.0] * len(names)
+    if not all(error <= base for error in errors):
+        draw = np.random.default_rng(0)
+        for _ in range(_RUNS):
+            moved = file.moved(given, true, draw)
+            found = [error_of(moved[k], true[k]) if k in moved else 0.0 for k in names]
+            noise = [max(pair) for pair in zip(noise, found, strict=True)]
+    return [
+        None if _NOISE_FACTOR * most > _MOST_NOISE else max(base, _NOISE_FACTOR * most)
+        for most in noise
+    ]
 
 
 def _batch(
@@ -135,7 +153,7 @@ def _drawn(model: Model, batch: int, dims: Any) -> list[str]:
     return [name for name, value in bound.outputs.items() if graph.root(value) in random]
 
 
-def _error(found: np.ndarray, true: np.ndarray) -> float:
+def error_of(found: np.ndarray, true: np.ndarray) -> float:
     """The largest difference, relative to the largest number; for integers, the share that differs.
     Infinite if shapes differ, or if non-finite numbers differ."""
     if found.shape != true.shape:

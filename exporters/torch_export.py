@@ -7,7 +7,8 @@ with a symbolic batch, and every parameter gets into the file unchanged, under t
 The file's `metadata_props` (JSON, all optional for a reader):
 
     edgetrain.parameters   names of the initializers to train, in torch's order
-    edgetrain.frozen       those of them with requires_grad=False
+    edgetrain.frozen       those of them with requires_grad=False, and running means of batch-norms
+                           that were in evaluation mode in a module in training mode
     edgetrain.buffers      names of the initializers that are buffers (running statistics, tables)
     edgetrain.tied         {other torch name: name of the initializer it shares}
     edgetrain.unused       parameters that the forward pass never reads; not in the file
@@ -29,6 +30,7 @@ from torch import nn
 
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.exporters.onnx_save import save_atomically
+from edgetrain.exporters.torch_check import check_file
 from edgetrain.exporters.torch_gradients import noting_gradients
 from edgetrain.exporters.torch_graph import make_trainable
 from edgetrain.exporters.torch_losses import traceable_losses
@@ -74,6 +76,7 @@ def export_torch(
     batch_dim: BatchDim = 0,
     external_data: ExternalData = "auto",
     dims: NamedDims = None,
+    check: bool = True,
 ) -> Path:
     """Write `module` as an ONNX file that can be trained.
 
@@ -92,6 +95,8 @@ def export_torch(
         one.
       dims: names of other axes whose size is set when the file is compiled (`dims`, `lengths`): {1:
         "seq"} for all inputs with this axis, or a mapping per input.
+      check: run the file (in onnxruntime, or onnx.reference if it is missing) and the module in
+        evaluation mode on the example inputs, and compare the outputs.
       external_data: store weights in a separate file; "auto": above 1.5 GB.
     Returns:
       The path of the file.
@@ -99,7 +104,7 @@ def export_torch(
       UsageError: the arguments don't fit together, or opset is out of range.
       ModelError: torch can't export the module with a symbolic batch (batch_dim=None fixes the
         batch size), or the result would not train like the module (a parameter folded away, dropout
-        lost).
+        lost), or an output of the file differs from the module's (`check`).
     Source: the recipe is edgetrain's own; torch.onnx.export(dynamo=True) does the tracing.
     """
     path = _writable(path)
@@ -108,19 +113,26 @@ def export_torch(
     named = _named_axes(inputs, batches, dims)
     opset = _checked_opset(opset)
     inventory = take_inventory(module)
+    _check_names(inventory, input_names, output_names)
     with _quiet(), _training_mode(module), _random_state_kept(module):
-        traced, program = _trace(module, inventory, inputs, named, input_names, output_names, opset)
+        traced, program = _trace(module, inventory, inputs, named, input_names, opset)
     model = program.model
     _check_written(model, module, opset)
     read_trace(inventory, traced, program.exported_program)
     with _quiet(), _random_state_kept(module):
-        make_trainable(model, inventory)
+        make_trainable(model, inventory, output_names)
         inventory.masks_evaluate = bool(inventory.masks) and draws_in_evaluation(module, inputs)
     for key, value in inventory.metadata().items():
         model.metadata_props[f"edgetrain.{key}"] = json.dumps(value)
-    for message in inventory.warnings():
+    messages = inventory.warnings()
+
+    def checked(file: Path) -> None:
+        with _quiet(), _random_state_kept(module):
+            messages.append(check_file(file, module, inputs, inventory) if check else "")
+
+    save_atomically(model, path, external_data, checked)
+    for message in filter(None, messages):
         warnings.warn(message, ExportWarning, stacklevel=2)
-    save_atomically(model, path, external_data)
     return path
 
 
@@ -236,7 +248,6 @@ def _trace(
     inputs: tuple[torch.Tensor, ...],
     named: Sequence[Mapping[int, str]],
     input_names: Sequence[str] | None,
-    output_names: Sequence[str] | None,
     opset: int,
 ) -> tuple[torch.export.ExportedProgram, Any]:
     """Return the traced module and its ONNX program.
@@ -244,7 +255,6 @@ def _trace(
     Both steps are called separately: if the batch size can't be symbolic, torch.onnx.export would
     silently fix it.
     """
-    _check_names(inventory, input_names, output_names)
     known = {name: torch.export.Dim(name) for axes in named for name in axes.values()}
     shapes = tuple({axis: known[name] for axis, name in axes.items()} or None for axes in named)
     dynamic = _as_arguments(module, shapes) if any(shapes) else None
@@ -273,7 +283,6 @@ def _trace(
                 custom_translation_table=translations,
                 opset_version=opset,
                 input_names=list(input_names) if input_names else None,
-                output_names=list(output_names) if output_names else None,
             )
         inventory.drawn_outside = outside_state() != outside
         return traced, program

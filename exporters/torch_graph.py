@@ -10,7 +10,7 @@ import ast
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -42,12 +42,15 @@ _NORM_WITHOUT_STATISTICS = "aten._native_batch_norm_legit.no_stats"
 _TRAINING_MARK = "edgetrain.training"
 
 
-def make_trainable(model: ir.Model, inventory: Inventory) -> None:
+def make_trainable(
+    model: ir.Model, inventory: Inventory, output_names: Sequence[str] | None = None
+) -> None:
     """Optimise `model` in place and set dropout and batch-norm to training mode.
 
     Args:
       model: from torch.onnx.export(optimize=False).
       inventory: of the module, after `torch_trace.read_trace`.
+      output_names: names of the outputs, in order; default: torch's.
     Raises:
       ModelError: a parameter that the forward pass reads is missing or has another shape; a
         batch-norm in training mode lacks the two statistics to update.
@@ -55,7 +58,9 @@ def make_trainable(model: ir.Model, inventory: Inventory) -> None:
     common.InlinePass()(model)
     graph = model.graph
     _use_kept_names(graph, inventory)
+    _compute_outputs(graph, output_names or ())
     _mark_norms(graph)
+    inventory.held = _held_means(graph)
     _dropout_in_training(graph)
     tensors = _to_inputs(graph, inventory)
     _seed(graph)
@@ -93,6 +98,20 @@ def _use_kept_names(graph: ir.Graph, inventory: Inventory) -> None:
             value.name = kept
 
 
+def _compute_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
+    """Copy outputs that are weights or, if they have `names`, inputs: both keep their own names."""
+    for index, value in enumerate(graph.outputs):
+        is_named = index < len(names)
+        if value.name in graph.initializers or (is_named and value.is_graph_input()):
+            copy = ir.Node("", "Identity", [value])
+            output = copy.outputs[0]
+            output.name, output.shape, output.type = f"{value.name}_output", value.shape, value.type
+            graph.append(copy)
+            graph.outputs[index] = output
+        if is_named:
+            graph.outputs[index].name = names[index]
+
+
 def _mark_norms(graph: ir.Graph) -> None:
     """Mark batch-norms for which torch uses batch statistics; frozen ones stay unmarked."""
     for node in graph.all_nodes():
@@ -104,6 +123,17 @@ def _mark_norms(graph: ir.Graph) -> None:
         elif _NORM_IN_TRAINING not in traced:
             continue
         node.metadata_props[_TRAINING_MARK] = "1"
+
+
+def _held_means(graph: ir.Graph) -> list[str]:
+    """Running means that only batch-norms read which keep their running statistics."""
+    norms = [node for node in graph.all_nodes() if node.op_type == "BatchNormalization"]
+    held: dict[bool, dict[str, None]] = {True: {}, False: {}}
+    for node in norms:
+        mean = node.inputs[3]
+        if mean is not None and mean.name and mean.name in graph.initializers:
+            held[_TRAINING_MARK not in node.metadata_props][mean.name] = None
+    return [name for name in held[True] if name not in held[False]]
 
 
 def _give_statistics(graph: ir.Graph, node: ir.Node) -> None:

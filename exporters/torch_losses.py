@@ -8,6 +8,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+from torch.nn._reduction import legacy_get_string
 
 _WHOLE, _BINARY = F.cross_entropy, F.binary_cross_entropy
 _LEAST = 1e-12  # torch divides the gradient of binary cross-entropy by p (1 - p), at least this
@@ -16,11 +17,12 @@ _LEAST = 1e-12  # torch divides the gradient of binary cross-entropy by p (1 - p
 @contextlib.contextmanager
 def traceable_losses() -> Iterator[None]:
     """Trace F.cross_entropy of soft targets, with smoothing or without reduction,
-    F.binary_cross_entropy and F.gaussian_nll_loss."""
+    F.binary_cross_entropy, F.gaussian_nll_loss and F.multilabel_margin_loss."""
     with (
         mock.patch.object(F, "cross_entropy", _cross_entropy),
         mock.patch.object(F, "binary_cross_entropy", _binary_cross_entropy),
         mock.patch.object(F, "gaussian_nll_loss", _gaussian_nll_loss),
+        mock.patch.object(F, "multilabel_margin_loss", _multilabel_margin_loss),
     ):
         yield
 
@@ -38,11 +40,15 @@ def _cross_entropy(
     """Cross-entropy: torch's export drops label smoothing, and supports class indices only with a
     reduction."""
     soft = target.is_floating_point()
-    odd = input.dim() < 2 or size_average is not None or reduce is not None
-    if odd or not (soft or label_smoothing or reduction == "none"):
-        return _WHOLE(
-            input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
-        )
+    reduction = _reduction(size_average, reduce, reduction)
+    if not (soft or label_smoothing or reduction == "none"):
+        return _WHOLE(input, target, weight, ignore_index=ignore_index, reduction=reduction)
+    if input.dim() == 1:  # a single sample
+        one = _cross_entropy(
+            input.unsqueeze(0), target.unsqueeze(0), weight, ignore_index=ignore_index,
+            reduction=reduction, label_smoothing=label_smoothing,
+        )  # fmt: skip
+        return one.squeeze(0) if reduction == "none" else one
     scores, classes = F.log_softmax(input, 1), input.shape[1]
     by_class = [1, classes, *[1] * (input.dim() - 2)]
     weighed = scores if weight is None else scores * weight.reshape(by_class)
@@ -74,8 +80,9 @@ def _binary_cross_entropy(
 ) -> Tensor:
     """Binary cross-entropy of probabilities, whose gradient is finite at 0 and 1 as in torch: the
     gradient of torch's own decomposition is not."""
-    if size_average is not None or reduce is not None or not input.is_floating_point():
-        return _BINARY(input, target, weight, size_average, reduce, reduction)
+    reduction = _reduction(size_average, reduce, reduction)
+    if not input.is_floating_point():
+        return _BINARY(input, target, weight, reduction=reduction)
     each = -(target * _floored_log(input) + (1 - target) * _floored_log(1 - input))
     return _reduced(each if weight is None else each * weight, reduction)
 
@@ -109,6 +116,33 @@ def _gaussian_nll_loss(
     spread = spread + _constant(torch.where(spread < eps, eps - spread, 0.0), 2.0**20 / eps)
     each = 0.5 * (spread.log() + (input - target) ** 2 / spread)
     return _reduced(each + 0.9189385332046727 if full else each, reduction)
+
+
+def _multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Margins of each class in `target`, which ends at the first -1, to classes that aren't:
+    torch's own decomposition gives another value."""
+    reduction, classes = _reduction(size_average, reduce, reduction), input.shape[-1]
+    counts = (target < 0).to(input.dtype).cumsum(-1) == 0
+    places = torch.where(counts, target, 0)
+    equal = places.unsqueeze(-1) == torch.arange(classes, device=input.device)
+    other = ~(equal & counts.unsqueeze(-1)).any(-2)
+    margins = F.relu(1 - input.gather(-1, places).unsqueeze(-1) + input.unsqueeze(-2))
+    pairs = counts.unsqueeze(-1) & other.unsqueeze(-2)
+    each = torch.where(pairs, margins, 0.0).sum((-1, -2)) / classes
+    return _reduced(each, reduction)
+
+
+def _reduction(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
+    """torch's reduction, from its older arguments if they are given."""
+    if size_average is None and reduce is None:
+        return reduction
+    return legacy_get_string(size_average, reduce, emit_warning=False)
 
 
 def _reduced(each: Tensor, reduction: str) -> Tensor:

@@ -31,6 +31,7 @@ class Inventory:
       stopped: places where the forward pass stops gradients to parameters.
       padding_idx: embedding weight -> its padding row.
       changed_gradients: hooks and functions that change gradients, which are not in the file.
+      held: running means of batch-norms that use running statistics in training.
       random: nodes of the file that also draw random numbers in evaluation.
       masks: number of random masks that became Dropout.
       masks_evaluate: whether they are drawn in evaluation too.
@@ -48,6 +49,7 @@ class Inventory:
     stopped: list[str] = field(default_factory=list)
     padding_idx: dict[str, int] = field(default_factory=dict)
     changed_gradients: dict[str, None] = field(default_factory=dict)
+    held: list[str] = field(default_factory=list)
     random: list[str] = field(default_factory=list)
     masks: int = 0
     masks_evaluate: bool = False
@@ -79,7 +81,10 @@ class Inventory:
         result: dict[str, Any] = {
             "parameters": [name for name in survive if name in self.parameters],
             "buffers": [name for name in survive if name in self.buffers],
-            "frozen": [n for n, p in self.parameters.items() if not p.requires_grad],
+            "frozen": [
+                *(n for n, p in self.parameters.items() if not p.requires_grad),
+                *self.held,
+            ],
             "tied": {alias: kept for alias, kept in self.tied.items() if kept in survive},
             "unused": self._unused(),
             "padding_idx": self.padding_idx,
@@ -148,8 +153,8 @@ def take_inventory(module: nn.Module) -> Inventory:
     """List the parameters and buffers of `module`.
 
     Raises:
-      UsageError: a lazy parameter without a shape; a batch-norm with momentum=None; two parameters,
-        or a buffer and a parameter, that share memory.
+      UsageError: a lazy parameter without a shape; a part with a feature that ONNX lacks; two
+        parameters, or a buffer and a parameter, that share memory.
     """
     inventory = Inventory(type(module).__name__, changed_gradients=dict.fromkeys(hooked(module)))
     first: dict[int, str] = {}
@@ -175,7 +180,7 @@ def take_inventory(module: nn.Module) -> Inventory:
         _check_memory(_Place.of(name, buffer), places)
         if name in persistent:
             inventory.persistent.add(name)
-    _check_batch_norms(module)
+    _check_parts(module)
     return inventory
 
 
@@ -220,12 +225,36 @@ def _check_memory(place: _Place, places: list[_Place]) -> None:
         )
 
 
-def _check_batch_norms(module: nn.Module) -> None:
+class _Lack(NamedTuple):
+    """A feature of a kind of part that ONNX lacks, the values that mean "off", what to do."""
+
+    kind: type[nn.Module]
+    feature: str
+    off: tuple[Any, ...]
+    move: str
+
+
+_NORM = nn.modules.batchnorm._BatchNorm
+_LACKING = (
+    _Lack(nn.modules.instancenorm._InstanceNorm, "track_running_stats", (False,),
+          "Leave it out: each sample is then normalised by itself, as torch does in training."),
+    _Lack(nn.LSTM, "proj_size", (0,), "Leave it out, and apply nn.Linear to the outputs."),
+    _Lack(nn.Embedding, "max_norm", (None,), "Leave it out, or use weight decay."),
+    _Lack(nn.EmbeddingBag, "max_norm", (None,), "Leave it out, or use weight decay."),
+    _Lack(nn.EmbeddingBag, "padding_idx", (None,),
+          "Leave it out, and give padded positions the weight 0 (per_sample_weights)."),
+)  # fmt: skip
+
+
+def _check_parts(module: nn.Module) -> None:
     for name, part in module.named_modules():
-        if not isinstance(part, nn.modules.batchnorm._BatchNorm):
-            continue
-        if part.momentum is None and part.track_running_stats:
+        here = name or type(part).__name__
+        for lack in _LACKING:
+            value = getattr(part, lack.feature) if isinstance(part, lack.kind) else lack.off[0]
+            if value not in lack.off:
+                raise UsageError(f"'{here}': {lack.feature}={value} has no ONNX form. {lack.move}")
+        if isinstance(part, _NORM) and part.momentum is None and part.track_running_stats:
             raise UsageError(
-                f"'{name}': momentum=None (a cumulative average) has no ONNX form. "
+                f"'{here}': momentum=None (a cumulative average) has no ONNX form. "
                 "Set a momentum, e.g. 0.1."
             )

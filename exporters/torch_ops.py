@@ -1,7 +1,7 @@
 """Translates torch operators to single ONNX ops, where the exporter would decompose them.
 
-Otherwise nn.RNN is unrolled over time, a symbolic length of GRU and LSTM becomes a constant, and
-sinc has no gradient at 0.
+Otherwise nn.RNN is unrolled over time, a symbolic length of GRU and LSTM becomes a constant, sinc
+has no gradient at 0, and antialiased interpolation loses its scales.
 """
 
 import math
@@ -113,10 +113,41 @@ def _sinc(x: Any) -> Any:
     return op.Where(zero, one, op.Div(op.Sin(angle), angle))
 
 
+def _antialiased(**attributes: Any) -> Callable[..., Any]:
+    """Translation of an interpolation with antialiasing: torch's own loses the scales."""
+
+    def translate(
+        x: Any, size: Any, align_corners: bool, rows: float | None = None, columns: Any = None
+    ) -> Any:
+        corners = "align_corners" if align_corners else "half_pixel"
+        settings = {**attributes, "coordinate_transformation_mode": corners}
+        if rows is None or columns is None or align_corners:  # which ignores the scales
+            first = op.Shape(x, start=0, end=2)
+            sizes = op.Concat(first, op.Concat(*_sizes(size), axis=0), axis=0)
+            return op.Resize(x, None, None, sizes, **settings)
+        scales = op.Constant(value_floats=[1.0, 1.0, float(rows), float(columns)])
+        return op.Resize(x, None, scales, None, **settings)
+
+    return translate
+
+
+def _sizes(size: Any) -> list[Any]:
+    return [
+        op.Constant(value_ints=[one]) if isinstance(one, int) else op.Reshape(one, _axis(-1))
+        for one in size
+    ]
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.rnn_tanh.input: _recurrence("RNN", activations=["Tanh"]),
     torch.ops.aten.rnn_relu.input: _recurrence("RNN", activations=["Relu"]),
     torch.ops.aten.sinc.default: _sinc,
+    torch.ops.aten._upsample_bilinear2d_aa.default: _antialiased(
+        mode="linear", antialias=1, exclude_outside=1
+    ),
+    torch.ops.aten._upsample_bicubic2d_aa.default: _antialiased(
+        mode="cubic", antialias=1, exclude_outside=1, cubic_coeff_a=-0.5
+    ),
 }
 # For a symbolic number of steps, which torch's own translations turn into a constant.
 TRANSLATIONS_OF_LENGTHS = TRANSLATIONS | {

@@ -39,8 +39,10 @@ def outside_state() -> bytes:
 def traceable_random_numbers() -> Iterator[None]:
     """Trace every draw as rand, randn or Dropout; disable value checks of distributions."""
 
-    def uniform(x: Tensor, start: float = 0.0, to: float = 1.0, **_: Any) -> Tensor:
-        return x.copy_(torch.rand_like(x) * (to - start) + start)
+    def uniform(x: Tensor, *bounds: float, **named: Any) -> Tensor:
+        given = dict(zip(("from", "to"), bounds, strict=False)) | named
+        low, high = given.get("from", 0.0), given.get("to", 1.0)
+        return x.copy_(torch.rand_like(x) * (high - low) + low)
 
     def normal(x: Tensor, mean: float = 0.0, std: float = 1.0, **_: Any) -> Tensor:
         return x.copy_(torch.randn_like(x) * std + mean)
@@ -130,20 +132,37 @@ def masks_as_dropout(graph: ir.Graph) -> int:
 
 def draws_in_evaluation(module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> bool:
     """Whether two runs in evaluation mode give different outputs."""
-    flags = [(part, part.training) for part in module.modules()]
-    module.eval()
+    results = []
     try:
-        with torch.no_grad():
-            first, second = (tree_leaves(module(*inputs)) for _ in range(2))
+        for _ in range(2):
+            with module_kept(module), torch.no_grad():
+                results.append(tree_leaves(module.eval()(*(tensor.clone() for tensor in inputs))))
     except Exception:  # a module that only works in training
         return False
-    finally:
-        for part, flag in flags:
-            part.training = flag
+    first, second = results
     pairs = zip(first, second, strict=False)
     return any(
         isinstance(a, Tensor) and not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs
     )
+
+
+@contextlib.contextmanager
+def module_kept(module: torch.nn.Module) -> Iterator[None]:
+    """Restore buffers, modes and other attributes of all parts after the block."""
+    parts = [(p, dict(p.__dict__), dict(p._buffers)) for p in module.modules()]
+    copies = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        for part, attributes, buffers in parts:
+            for name in part.__dict__.keys() - attributes.keys():
+                del part.__dict__[name]
+            part.__dict__.update(attributes)
+            part._buffers.clear()
+            part._buffers.update(buffers)
+        with torch.no_grad():
+            for buffer, copy in copies:
+                buffer.copy_(copy)
 
 
 def random_nodes(graph: ir.Graph) -> list[str]:

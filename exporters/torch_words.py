@@ -21,8 +21,9 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 @contextlib.contextmanager
 def traceable_functions() -> Iterator[None]:
-    """Trace attention of other than four dimensions, cdist, cumprod, adaptive_avg_pool3d,
-    embedding bags of equal length, and recurrences with dropout between layers."""
+    """Trace attention of other than four dimensions, means of scatter_reduce, cdist, cumprod,
+    adaptive_avg_pool3d, embedding bags of equal length, and recurrences with dropout between
+    layers."""
     bag, measure = F.embedding_bag, torch.cdist
 
     def distances(x: Tensor, y: Tensor, p: float = 2.0, *args: Any, **kwargs: Any) -> Tensor:
@@ -55,6 +56,9 @@ def traceable_functions() -> Iterator[None]:
             _Rewritten(
                 {
                     F.scaled_dot_product_attention: _attention,
+                    torch.scatter_reduce: _scatter_reduce,
+                    Tensor.scatter_reduce: _scatter_reduce,
+                    Tensor.scatter_reduce_: _scatter_reduce_,
                     torch.cdist: distances,
                     torch.ops.aten.cdist: distances,
                     torch.ops.aten.cdist.default: distances,
@@ -81,17 +85,24 @@ def _attention(
     **kwargs: Any,
 ) -> Tensor:
     """Attention of four dimensions, with a contiguous result: later export steps would assume
-    another layout."""
+    another layout. As in torch, a sample whose boolean mask hides every key gets zeros: the
+    file's softmax would give it the mean of all values. A mask with a row for each query is not
+    looked at, since that would need the whole matrix; from opset 23, the op does."""
     attend, rank = F.scaled_dot_product_attention, query.dim()
+    some = None
+    if attn_mask is not None and attn_mask.dtype == torch.bool and attn_mask.shape[-2:-1] == (1,):
+        some = attn_mask.any(-1, keepdim=True)
     if rank == 4 or {rank, key.dim(), value.dim()} != {rank}:
         result = attend(query, key, value, attn_mask, *args, **kwargs)
-        return result.clone(memory_format=torch.contiguous_format)
+        result = result.clone(memory_format=torch.contiguous_format)
+        return result if some is None else torch.where(some, result, 0.0)
     q, k, v = (_of_four_axes(part) for part in (query, key, value))
     if attn_mask is not None and attn_mask.dim() > (2 if rank < 4 else 3):
         attn_mask = attn_mask.expand(*query.shape[:-2], *attn_mask.shape[-2:])
         attn_mask = _of_four_axes(attn_mask)
     result = attend(q, k, v, attn_mask, *args, **kwargs)
-    return result.reshape(*query.shape[:-1], value.shape[-1])
+    result = result.reshape(*query.shape[:-1], value.shape[-1])
+    return result if some is None else torch.where(some, result, 0.0)
 
 
 def _of_four_axes(part: Tensor) -> Tensor:
@@ -159,6 +170,28 @@ class _Rewritten(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         return self._functions.get(func, func)(*args, **kwargs or {})
+
+
+def _scatter_reduce(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    """Means by sums and counts: ONNX's ScatterElements has none."""
+    if reduce != "mean":
+        return torch.scatter_reduce(input, dim, index, src, reduce, include_self=include_self)
+    counts = torch.ones_like(input) if include_self else torch.zeros_like(input)
+    counts = counts.scatter_add(dim, index, torch.ones_like(src))
+    kept = input if include_self else torch.where(counts > 0, 0.0, input)
+    return kept.scatter_add(dim, index, src) / counts.clamp(min=1)
+
+
+def _scatter_reduce_(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return input.copy_(_scatter_reduce(input, *args, **kwargs))
 
 
 def _cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:

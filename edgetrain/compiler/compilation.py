@@ -35,8 +35,21 @@ class Compilation:
         return self._processor or targets.get(self.options.target).processor
 
     def notes(self) -> tuple[str, ...]:
-        """Notes for the user: the importer's, and about constants that may be weights."""
-        return (*self.model.warnings, *constant_notes(self.model, self.prepared.options))
+        """Notes for the user: the importer's, about constants that may be weights, and about
+        batch-norms in evaluation mode."""
+        notes = constant_notes(self.model, self.prepared.options)
+        return (*self.model.warnings, *notes, *self._norm_notes())
+
+    def _norm_notes(self) -> list[str]:
+        choice, options = self.prepared.choice, self.prepared.options
+        held = [name for name in self.model.buffers if choice.held(name)]
+        if not held or options.freeze_bn is not None:
+            return []
+        more = f" and {len(held) - 1} more" if len(held) > 1 else ""
+        return [
+            f"{held[0]}{more}: running statistics stay as they are, because the exported module "
+            "had these batch-norms in evaluation mode. Pass --no-freeze-bn to update them."
+        ]
 
     def with_options(self, **changes: Any) -> "Compilation":
         """The compilation of the same model with some options changed."""

@@ -42,7 +42,8 @@ class Model:
       aliases: other torch names of a tied parameter -> its name here.
       weightless: the ONNX file without weights, used to write the trained file.
       warnings: notes of the importer for the user.
-      frozen: parameters the original did not train; trained only if a pattern names them.
+      frozen: parameters the original did not train, and running means of batch-norms it kept in
+        evaluation mode; trained only if a pattern names them.
       source: path of the file, or "".
       untrained: constants that may be weights; trained only if a pattern names them.
       operands: name -> op, for named constants in arithmetic with data; reported, not trained.

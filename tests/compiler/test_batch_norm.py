@@ -1,12 +1,18 @@
 """Which batch-norms use running statistics, and the memory that saves."""
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
 
+import edgetrain as et
 from edgetrain.api import make_options, plan
 from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.passes import batch_norm
 from edgetrain.compiler.plan.frontier import microbatches
 from edgetrain.errors import ModelError, UsageError
+from edgetrain.exporters import export_torch
 
 from .nets import Net, graphs, residual
 
@@ -176,3 +182,29 @@ def test_account_says_which_weights_stay_dense_and_why():
         "fc.w": "classifier",
     }  # fmt: skip
     assert "dense" not in plan(residual(), minibatch=8)["training"]
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_a_batch_norm_in_evaluation_mode_stays_frozen(tmp_path, affine):
+    torch.manual_seed(0)
+    norms = nn.BatchNorm1d(5, affine=affine), nn.BatchNorm1d(5)
+    module = nn.Sequential(nn.Linear(6, 5), *norms, nn.Linear(5, 2))
+    module[1].eval()
+    x, y = torch.randn(6, 6), torch.randn(6, 2)
+    model = et.load_onnx(export_torch(module, x, tmp_path / "model.onnx"))
+    assert model.frozen == ("1.running_mean",)
+    options = {"loss": "mse", "minibatch": 6}
+    noted = Compilation(model, make_options(**options)).notes()
+    assert ["1.running_mean" in note for note in noted] == [True]
+    assert not Compilation(model, make_options(**options, freeze_bn=False)).notes()
+    trainer = et.Trainer(et.compile(model, optimizer=et.SGD(lr=0.1), **options))
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        F.mse_loss(module(x), y).backward()
+        optimizer.step()
+        trainer.step(x.numpy(), y.numpy())
+    found = trainer.state_dict()
+    for name, tensor in module.state_dict().items():
+        if "num_batches" not in name:
+            np.testing.assert_allclose(found[name], tensor, rtol=1e-4, atol=1e-5, err_msg=name)

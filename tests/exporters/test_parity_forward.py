@@ -20,7 +20,7 @@ import edgetrain as et
 from edgetrain.exporters import export_torch, onnx_reference, parity_file
 from edgetrain.exporters.parity import parity
 from edgetrain.exporters.parity_file import OwnFile
-from edgetrain.exporters.parity_forward import _error
+from edgetrain.exporters.parity_forward import error_of
 
 from ..importer import quantised_nets
 
@@ -159,7 +159,7 @@ def test_moved_file_keeps_constants_that_its_runtime_checks(tmp_path):
     x = {"x": _draw(5, 1, 2)}
     right = file.run(x)
     draw = np.random.default_rng(0)
-    errors = [_error(file.moved(x, right, draw)["y"], right["y"]) for _ in range(8)]
+    errors = [error_of(file.moved(x, right, draw)["y"], right["y"]) for _ in range(8)]
     assert max(errors) < 1e-6 and any(errors) and not file.problems
 
 
@@ -378,9 +378,9 @@ def test_forward_errors_are_relative_and_strict_about_what_is_not_finite():
         ([1.0, 2.0], [1.0, 2.5], 0.2), ([nan, 1.0], [nan, 1.0], 0.0), ([1.0, 1.0], [nan, 1.0], inf),
         ([inf, 1.0], [inf, 2.0], 0.5), ([-inf], [inf], inf), ([inf], [1.0], inf), ([], [], 0.0),
     ]:  # fmt: skip
-        assert _error(np.array(found), np.array(true)) == error, (found, true)
-    assert _error(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5])) == 0.25
-    assert _error(np.zeros((2, 1)), np.zeros(2)) == inf
+        assert error_of(np.array(found), np.array(true)) == error, (found, true)
+    assert error_of(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 5])) == 0.25
+    assert error_of(np.zeros((2, 1)), np.zeros(2)) == inf
 
 
 def test_parity_takes_the_models_that_compile_takes(tmp_path):

@@ -256,9 +256,18 @@ def test_export_takes_inputs_of_a_forward_with_stars(tmp_path):
     assert len(model.graph.input) == 3
 
 
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(10, 4))
+
+    def forward(self, tokens):
+        return nn.functional.embedding_bag(tokens, self.table, padding_idx=0)
+
+
 def test_export_refuses_a_graph_that_onnx_refuses(tmp_path):
     with pytest.raises(ModelError, match="torch wrote an invalid ONNX graph"):
-        export_torch(nn.EmbeddingBag(10, 4, padding_idx=0), TOKENS, tmp_path / "model.onnx")
+        export_torch(Padded(), TOKENS, tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -282,10 +291,19 @@ def test_export_omits_zero_initial_states(tmp_path):
     assert not nodes(model, "Shape")
 
 
-def test_export_refuses_cumulative_batch_norm(tmp_path):
-    module = nn.Sequential(nn.BatchNorm1d(3, momentum=None))
-    with pytest.raises(UsageError, match="'0': momentum=None"):
-        export_torch(module, torch.zeros(2, 3), tmp_path / "model.onnx")
+@pytest.mark.parametrize(
+    ("part", "feature"),
+    [
+        (nn.BatchNorm1d(3, momentum=None), "momentum=None"),
+        (nn.InstanceNorm1d(3, track_running_stats=True), "track_running_stats=True"),
+        (nn.LSTM(3, 4, proj_size=2), "proj_size=2"),
+        (nn.Embedding(5, 3, max_norm=1.0), r"max_norm=1\.0"),
+        (nn.EmbeddingBag(5, 3, padding_idx=0), "padding_idx=0"),
+    ],
+)
+def test_export_refuses_features_that_onnx_lacks(tmp_path, part, feature):
+    with pytest.raises(UsageError, match=f"'0': {feature}"):
+        export_torch(nn.Sequential(part), torch.zeros(2, 3), tmp_path / "model.onnx")
 
 
 def test_export_refuses_lazy_parameters(tmp_path):

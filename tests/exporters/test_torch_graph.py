@@ -13,7 +13,7 @@ import edgetrain as et
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
 from edgetrain.exporters.torch_shapes import fold_shapes
-from tests.exporters.exported import export, initializers, nodes, run
+from tests.exporters.exported import export, initializers, metadata, nodes, run
 
 
 @pytest.mark.parametrize(("alpha", "beta", "k"), [(0.9, 0.75, 2.0), (2.0, 1.5, 0.5)])
@@ -278,3 +278,26 @@ def test_arguments_behind_a_star_may_be_none(tmp_path, count):
     names = [spec.name for spec in et.load_onnx(path).inputs]
     found = et.forward(path, {n: x.numpy() for n, x in zip(names, inputs, strict=True)})
     np.testing.assert_allclose(*found.values(), module(*inputs).detach(), rtol=1e-5, atol=1e-6)
+
+
+class _WithScale(nn.Module):
+    """Also returns a weight and a buffer, as the heads of CLIP do."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        self.scale = nn.Parameter(torch.tensor(0.3))
+        self.register_buffer("table", torch.randn(3))
+
+    def forward(self, x):
+        return self.head(x) * self.scale.exp(), self.scale, self.table
+
+
+@pytest.mark.parametrize("names", [None, ["y", "s", "t"]])
+def test_export_writes_weights_that_are_outputs(tmp_path, names):
+    module, x = _WithScale(), torch.randn(2, 4)
+    model = export(module, x, tmp_path, output_names=names)
+    assert {*metadata(model)["parameters"]} == {"head.weight", "head.bias", "scale"}
+    assert names is None or [value.name for value in model.graph.output] == names
+    for found, expected in zip(run(model, (x,)), module(x), strict=True):
+        np.testing.assert_allclose(found, expected.detach(), rtol=1e-5, atol=1e-6)

@@ -37,6 +37,40 @@ def _attention(x, _):
     return F.scaled_dot_product_attention(q, q, q, mask).flatten(1)
 
 
+def _hidden(x, _):
+    """Attention in which a sample has no key."""
+    q = x.reshape(-1, 4, 2)
+    mask = ((q.sum(-1) > 0) & (x.sum(1, keepdim=True) > 0))[:, None, :]
+    return F.scaled_dot_product_attention(q, q, q, mask).flatten(1)
+
+
+def _means(x, table):
+    """Means by groups, of which some are empty."""
+    places = torch.tensor([[1, 1, 3, 1, 3, 5, 5, 7]]).expand(x.shape[0], -1)
+    first = x.scatter_reduce(1, places, x * 2, "mean", include_self=False)
+    return first + torch.scatter_reduce(table[:1] * x, 1, places, x * x, "mean")
+
+
+def _margins(x, _):
+    """The classes of each sample end at a -1, if there is one."""
+    classes = torch.tensor([3, 0, 5, 1, 2, 2, 4, 7])
+    rows = torch.where(x > 1.0, -1, classes)
+    return x * F.multilabel_margin_loss(x, rows)
+
+
+def _old_arguments(x, _):
+    places = x.argmax(1).detach()
+    return x * F.cross_entropy(x, places, size_average=True, label_smoothing=0.3)
+
+
+def _resized(x, _):
+    """Scales that are not the quotient of the sizes."""
+    maps = x.reshape(-1, 1, 4, 2)
+    options = {"scale_factor": (0.6, 2.3), "antialias": True}
+    found = [F.interpolate(maps, mode=mode, **options) for mode in ("bilinear", "bicubic")]
+    return torch.cat(found, 1).flatten(1)
+
+
 def _windows(x, table):
     """Attention within windows: five axes, with masks of three to five."""
     q = x.reshape(-1, 2, 1, 2, 2)
@@ -140,12 +174,14 @@ def _volumes(x, _):
 
 
 @pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
+@pytest.mark.filterwarnings("ignore:size_average and reduce:UserWarning")
 @pytest.mark.parametrize(
     "after",
     [
         _attention, _windows, _one_head, _heads, _by_position, _distances, _same_distances,
         _bags, _smooth_entropy, _entropy_of_maps, _mean_entropy, _plain_entropy,
-        _soft_entropy, _gaussian, _products, _volumes, _by_other_names, _sinc,
+        _soft_entropy, _gaussian, _products, _volumes, _by_other_names, _sinc, _hidden, _means,
+        _margins, _old_arguments, _resized,
     ],
 )  # fmt: skip
 def test_functions_mean_what_the_module_means(tmp_path, after):

@@ -52,6 +52,10 @@ class Choice:
         """Whether a pattern of `freeze` matches it."""
         return self._matches(name, self._freeze)
 
+    def held(self, mean: str) -> bool:
+        """Whether the file keeps the statistics of the batch-norm with this running mean."""
+        return mean in self._model.frozen and not self.asked(mean)
+
     def _matches(self, name: str, patterns: Sequence[str]) -> bool:
         names = [name, *self._further.get(name, ())]
         return any(fnmatchcase(n, pattern) for n in names for pattern in patterns)

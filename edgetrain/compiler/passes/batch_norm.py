@@ -26,8 +26,9 @@ def hold_statistics(forward: Graph, choice: Choice, freeze_bn: bool | None = Non
     A batch-norm is held if it has parameters and none is trained. One without parameters follows
     the layers around it: it is held if its input depends on parameters and none of these is
     trained, or, at the input, if the layers after it are untrained. It isn't held in a module (by
-    the dots of its name) whose parameters are all trained, such as a new head. A pattern that
-    matches the running mean takes precedence.
+    the dots of its name) whose parameters are all trained, such as a new head. One that the
+    exported module kept in evaluation mode is held. A pattern that matches the running mean takes
+    precedence.
 
     Args:
       freeze_bn: True holds all, False none.
@@ -124,7 +125,7 @@ class _Around:
     def holds(self, apply: Node | None, running: Node) -> bool:
         """Whether a batch-norm uses its running statistics."""
         mean = running.inputs[1]
-        if self._choice.froze(mean):
+        if self._choice.froze(mean) or self._choice.held(mean):
             return True
         if apply is None:
             return False
