@@ -584,6 +584,6 @@ def test_a_bundle_is_refused_before_the_work(where, tmp_path, program, monkeypat
     (tmp_path / "file").write_text("mine")
     with pytest.raises(et.UsageError, match="-o .*: cannot be written: Not a directory"):
         et.bundle(program, tmp_path / where)
-    with pytest.raises(et.UsageError, match="name 'a b': expected a C prefix"):
+    with pytest.raises(et.UsageError, match="name 'a b': expected a letter and at most"):
         et.bundle(program, tmp_path / "new", name="a b")
     assert not (tmp_path / "new").exists()

@@ -26,6 +26,7 @@ OTHERS = {
     ("bundle/module.py", "files[-1].write_bytes"): "in a temporary directory that it has just made",
     ("bundle/module.py", "out.read_bytes"): "in a temporary directory that it has just made",
     ("bundle/names.py", "(TEMPLATES / 'reserved.txt').read_text"): "of this package",
+    ("bundle/names.py", "(TEMPLATES / 'Makefile').read_text"): "of this package",
     ("cli/commands/serve.py", "path.read_bytes"): "in a temporary directory that it has just made",
     ("report/page.py", "resources.files(__package__).joinpath(name).read_text"): "of this package",
     ("screen/streams.py", "os.open(os.devnull, os.O_WRONLY)"): "a device, by its name",
@@ -39,7 +40,7 @@ OTHERS = {
         "what a user's callback adds a line to"
     ),
     ("program/medium.py", "mmap.mmap(-1, _CHUNK_NBYTES)"): "memory",
-    ("runtime/arena.py", "mmap.mmap(-1, (pages + 2) * _PAGE, **_FLAGS)"): "memory",
+    ("runtime/arena.py", "mmap.mmap(-1, (pages + 2) * _PAGE)"): "memory",
     ("program/container.py", "np.memmap(file, np.uint8, 'r')"): "an open file",
     ("importer/external.py", "np.fromfile(file, dtype, nbytes // dtype.itemsize)"): "an open file",
     ("data/files/kept.py", "os.open(directory, flags, 384)"): "a file without a name",

@@ -20,7 +20,7 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 TEXT = "\n".join([README, *(path.read_text() for path in PAGES)])
 # Of other programs: make and benchmarks.
 ELSEWHERE = {"only_torch", "speed", "clock", "no_steps", "device", "jobs", "update", "node_config",
-             "digests", "net", "run", "write", "only"}  # fmt: skip
+             "digests", "net", "run", "write", "only", "torch_device"}  # fmt: skip
 
 
 def blocks(text: str, language: str) -> list[str]:

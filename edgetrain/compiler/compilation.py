@@ -5,7 +5,7 @@ from typing import Any
 
 from ..kernels import targets
 from ..kernels.cache import jit
-from ..ops.model import Model
+from ..ops.model import Model, names_file
 from .model.model_options import ModelOptions
 from .model.prepared import PreparedModel
 from .model.weights import constant_notes
@@ -34,6 +34,7 @@ class Compilation:
         """The processor that kernels are chosen for."""
         return self._processor or targets.get(self.options.target).processor
 
+    @names_file
     def notes(self) -> tuple[str, ...]:
         """Notes for the user: the importer's, about constants that may be weights, and about
         batch-norms in evaluation mode."""
@@ -41,9 +42,11 @@ class Compilation:
         return (*self.model.warnings, *notes, *self._norm_notes())
 
     def _norm_notes(self) -> list[str]:
-        choice, options = self.prepared.choice, self.prepared.options
-        held = [name for name in self.model.buffers if choice.held(name)]
-        if not held or options.freeze_bn is not None:
+        held = [name for name in self.model.buffers if name in self.model.frozen]
+        if not held or self.options.freeze_bn is not None:
+            return []
+        held = [name for name in held if self.prepared.choice.held(name)]
+        if not held:
             return []
         more = f" and {len(held) - 1} more" if len(held) > 1 else ""
         return [
