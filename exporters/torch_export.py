@@ -122,6 +122,21 @@ def export_torch(
     with _quiet(), _random_state_kept(module):
         make_trainable(model, inventory, output_names)
         inventory.masks_evaluate = bool(inventory.masks) and draws_in_evaluation(module, inputs)
+    for message in _saved(model, path, external_data, module, inputs, inventory, check):
+        warnings.warn(message, ExportWarning, stacklevel=2)
+    return path
+
+
+def _saved(
+    model: Any,
+    path: Path,
+    external_data: ExternalData,
+    module: nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    inventory: Inventory,
+    check: bool,
+) -> list[str]:
+    """Write the file, unless `check` finds that it is wrong; returns the warnings."""
     for key, value in inventory.metadata().items():
         model.metadata_props[f"edgetrain.{key}"] = json.dumps(value)
     messages = inventory.warnings()
@@ -131,9 +146,7 @@ def export_torch(
             messages.append(check_file(file, module, inputs, inventory) if check else "")
 
     save_atomically(model, path, external_data, checked)
-    for message in filter(None, messages):
-        warnings.warn(message, ExportWarning, stacklevel=2)
-    return path
+    return [*filter(None, messages)]
 
 
 def _writable(path: str | Path) -> Path:

@@ -74,7 +74,8 @@ REFUSED = -5  # an argument is invalid
 BROKEN = -7  # with fused updates: a failed step has changed weights; a state must be loaded
 
 HALF = -1  # the plan block's phase after BROKEN
-RETURNS = 25  # failed steps after which a run with fused updates ends
+# Failed steps that end a run with fused updates: in a row in Python, in all in a bundle's example.
+RETURNS = 25
 
 # Header of a stored state: BLOCK bytes of words. CRC covers the words before it, then the rest.
 MAGIC = 0x0000_0001_5354_4445  # "EDTS", version 1
