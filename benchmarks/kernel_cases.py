@@ -243,7 +243,7 @@ def calls(
 
 
 def _addresses(kernels) -> list[int]:
-    from edgetrain.kernels.cache.load import addresses
+    from edgetrain.kernels.cache.addresses import addresses
 
     return addresses(kernels)
 

@@ -31,7 +31,7 @@ OTHERS = {
     ("report/page.py", "resources.files(__package__).joinpath(name).read_text"): "of this package",
     ("screen/streams.py", "os.open(os.devnull, os.O_WRONLY)"): "a device, by its name",
     ("screen/streams.py", "os.open(os.devnull, os.O_RDWR)"): "a device, by its name",
-    ("cli/device/limited.py", "os.open(os.devnull, os.O_WRONLY)"): "a device, by its name",
+    ("cli/device/supervised.py", "os.open(os.devnull, os.O_WRONLY)"): "a device, by its name",
     ("cli/device/limited.py", "open('/proc/self/limits')"): "of the kernel",
     ("cli/device/process.py", "open('/proc/self/status')"): "of the kernel",
     ("cli/device/process.py", "open('/proc/self/smaps')"): "of the kernel",

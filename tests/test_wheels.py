@@ -217,8 +217,8 @@ def test_the_runtime_is_small_and_carries_no_sources_of_kernels(device: Path) ->
     (site,) = device.parents[1].glob("lib/python*/site-packages")
     subprocess.run([device, "-m", "compileall", "-q", site / "edgetrain"], check=True)
     files = [path for path in (site / "edgetrain").rglob("*") if path.is_file()]
-    # 2.74 MB: progress, the history of runs and three losses took 0.24 MB.
-    assert sum(path.stat().st_size for path in files) <= 2_800_000
+    # 2.88 MB: callers' batches, stored states and refusals of what would train wrongly took 0.1 MB.
+    assert sum(path.stat().st_size for path in files) <= 2_900_000
     assert not list((site / "edgetrain").glob("kernels/*emit*"))
 
 

@@ -36,12 +36,12 @@ RUNTIME = (
 )  # fmt: skip
 # Of kernels, only the code that finds and loads an installed library; a device compiles none.
 KERNELS = (
-    "__init__", "cache/__init__", "cache/disk", "cache/jit", "cache/library", "cache/load",
-    "cache/processor", "cache/sources", "control", "declaration/__init__",
-    "declaration/expression", "declaration/ranges", "declaration/spec", "device/__init__",
-    "device/layout", "emission/__init__", "emission/rewritten", "optimizers/__init__",
-    "optimizers/states", "registry", "step_loop/__init__", "step_loop/layout", "tapes/__init__",
-    "tapes/decode", "tapes/tape", "targets",
+    "__init__", "cache/__init__", "cache/addresses", "cache/closures", "cache/disk",
+    "cache/jit", "cache/library", "cache/load", "cache/processor", "cache/sources", "control",
+    "declaration/__init__", "declaration/expression", "declaration/ranges", "declaration/spec",
+    "device/__init__", "device/layout", "emission/__init__", "emission/rewritten",
+    "optimizers/__init__", "optimizers/states", "registry", "step_loop/__init__",
+    "step_loop/layout", "tapes/__init__", "tapes/decode", "tapes/tape", "targets",
 )  # fmt: skip
 NEEDS = ("numpy>=2.0",)
 HEADER = """\

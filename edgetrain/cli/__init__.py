@@ -16,7 +16,7 @@ from ..errors import EdgetrainError, Interrupted
 from ..screen.streams import lost, sturdy
 from ..screen.waiting import waited
 from ..units.packages import explained
-from .device.limited import address_limit, needed, no_memory, supervised
+from .device.limited import address_limit, needed, no_memory
 from .parser.namespace import Namespace
 
 _FAILED = 1
@@ -59,6 +59,8 @@ def _main(argv: Sequence[str], loaded: Callable[[], None] = _nothing) -> int:
     needs = needed(arguments.command, str(getattr(arguments, "model", None) or ""))
     if limit < needs:
         return _say(arguments, no_memory(limit, needs))
+    from .device.supervised import supervised
+
     return supervised(
         lambda: _quietly(arguments, loaded), lambda: _say(arguments, no_memory(limit))
     )

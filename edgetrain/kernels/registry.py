@@ -30,7 +30,8 @@ from pathlib import Path
 
 from ..errors import UnsupportedOpError
 from ..formats import FLOATS, FORMATS
-from .cache import jit, library, sources
+from .cache import library, sources
+from .cache.processor import Target
 from .declaration.expression import Later, later
 from .declaration.spec import Spec, refuse_unmeasured
 
@@ -92,12 +93,13 @@ class Kernel:
         parts = [self.name, self.variant, *(storages[v] for v in self.spec.variables)]
         return "et_" + "__".join(parts)
 
-    def object(self, storages: Mapping[str, str], target: jit.Target) -> bytes:
+    def object(self, storages: Mapping[str, str], target: Target) -> bytes:
         """The compiled object for a target, from the cache if possible."""
         return self.objects(storages, [target])[0]
 
-    def objects(self, storages: Mapping[str, str], targets: Sequence[jit.Target]) -> list[bytes]:
+    def objects(self, storages: Mapping[str, str], targets: Sequence[Target]) -> list[bytes]:
         """Like `object`, for several targets."""
+        from .cache import jit  # only needed where no library has the kernel
 
         def build() -> Callable:
             return self.function(storages)
@@ -304,7 +306,7 @@ def names() -> list[str]:
 
 
 def choose(
-    name: str, values: Mapping[str, int], storages: Mapping[str, str], target: jit.Target
+    name: str, values: Mapping[str, int], storages: Mapping[str, str], target: Target
 ) -> Kernel:
     """The variant for these integers, storages and target."""
     for candidate in variants(name):

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import ProgramError, UsageError
 from ..kernels import registry
-from ..kernels.cache.load import addresses
+from ..kernels.cache.addresses import addresses
 from ..kernels.tapes.decode import Bound, decode
 from ..kernels.tapes.tape import MEMO_WORDS, TIMES
 from ..kernels.targets import rewrites

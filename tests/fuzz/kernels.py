@@ -26,7 +26,7 @@ from edgetrain.errors import ProgramError
 from edgetrain.formats import FORMATS, csr
 from edgetrain.kernels import control, registry
 from edgetrain.kernels.cache import jit
-from edgetrain.kernels.cache.load import addresses
+from edgetrain.kernels.cache.addresses import addresses
 from edgetrain.kernels.declaration.spec import Operand
 from edgetrain.kernels.registry import Kernel
 from edgetrain.kernels.tapes.decode import bound, decode

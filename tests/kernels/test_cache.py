@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edgetrain.kernels import registry
-from edgetrain.kernels.cache import disk, jit, sources
+from edgetrain.kernels.cache import closures, disk, jit, sources
 from edgetrain.kernels.declaration.expression import expression
 from edgetrain.kernels.emission import lowering, objects
 from edgetrain.kernels.loops import functions
@@ -257,15 +257,15 @@ def test_expression_means_what_python_means(text: str) -> None:
 
 def test_what_a_kernel_is_made_of_outside_this_package_changes_its_key():
     """Formulas of formats, which make up loads and stores, and a schedule's factor."""
-    assert {".formats.fp16", ".formats.bf16", ".formats.coded"} <= {*sources.closure("gemm.fast")}
-    of_schedule = {*sources.closure(".optim.schedules.polynomial")}
+    assert {".formats.fp16", ".formats.bf16", ".formats.coded"} <= {*closures.closure("gemm.fast")}
+    of_schedule = {*closures.closure(".optim.schedules.polynomial")}
     made_of = {".optim.schedules.polynomial", ".optim.schedules.kernels", "step_loop.rates"}
     assert made_of <= of_schedule
-    assert {".optim.kernels", "optimizers.frame"} <= {*sources.closure(".optim.adam")}
+    assert {".optim.kernels", "optimizers.frame"} <= {*closures.closure(".optim.adam")}
 
 
 def test_declarations_are_made_again_when_a_format_changes(monkeypatch):
     """Which variants a storage has follows from the formats."""
     before = sources.package_digest.__wrapped__()
-    monkeypatch.setattr(sources, "_formats", list)
+    monkeypatch.setattr(sources, "formats", list)
     assert sources.package_digest.__wrapped__() != before

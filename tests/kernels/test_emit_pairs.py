@@ -8,7 +8,8 @@ import pytest
 
 from edgetrain.kernels import registry, targets
 from edgetrain.kernels.cache import jit
-from edgetrain.kernels.cache.load import addresses, opened
+from edgetrain.kernels.cache.addresses import addresses
+from edgetrain.kernels.cache.load import opened
 from edgetrain.kernels.emission.objects import HOST, emit_object
 from edgetrain.kernels.emission.pairs import in_pairs
 from edgetrain.kernels.emission.rewritten import rewritten

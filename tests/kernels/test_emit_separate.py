@@ -12,7 +12,7 @@ from edgetrain.compiler import Options, plan_model
 from edgetrain.compiler.plan.explain import explain
 from edgetrain.errors import UsageError
 from edgetrain.kernels import registry, targets
-from edgetrain.kernels.cache.load import addresses
+from edgetrain.kernels.cache.addresses import addresses
 from edgetrain.kernels.emission.rewritten import rewritten
 from edgetrain.kernels.emission.separate import separated
 from edgetrain.runtime.samples.check import checked_run

@@ -11,7 +11,7 @@ import pytest
 
 import edgetrain as et
 from edgetrain.kernels import registry
-from edgetrain.kernels.cache import jit, library
+from edgetrain.kernels.cache import jit, library, sources
 from edgetrain.kernels.cache.load import IMPORTS
 from edgetrain.kernels.linking import packing
 from edgetrain.kernels.tapes import decode
@@ -121,7 +121,7 @@ def test_planning_from_a_library_compiles_nothing(installed, tmp_path):
 def test_a_process_without_library_and_numba_says_what_to_install(digits_edge, tmp_path, installed):
     made = json.loads((installed / library.INDEX).read_text())
     (tmp_path / library.INDEX).write_text(json.dumps({**made, "digests": {}}))
-    shutil.copy(installed / "declarations.txt", tmp_path)
+    shutil.copy(installed / sources.DECLARATIONS, tmp_path)
     done = run(SCRIPT + RUN, digits_edge, tmp_path, tmp_path)
     assert done.returncode == 1 and "NotInstalledError" in done.stderr
     assert "Run: pip install edgetrain-kernels-" in done.stderr.splitlines()[-1]
@@ -162,7 +162,7 @@ def test_a_kernel_that_the_library_lacks_has_no_address(installed, monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("way", ["api", "command"])
 def test_training_from_a_library_takes_few_megabytes(way, installed, digits_edge, tmp_path):
-    """Memory above a process with numpy, ctypes and the library: 5.4 and 5.9 MB; Python 3.14: 7.1.
+    """Memory above a process with numpy, ctypes and the library: 5.4 and 5.8 MB; Python 3.14: 7.1.
 
     Wheels have leaner sources, but tests/test_wheels.py counts all of the standard library.
     """

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import NotInstalledError, UsageError
-from ...kernels.cache import disk, library, load, sources
+from ...kernels.cache import disk, library, sources
+from ...kernels.cache.addresses import addresses
 from ...screen.tables import to_json
 from ..parser.namespace import Namespace
 from ..parser.plan_options import PASS_MODEL, check_compiled
@@ -55,7 +56,7 @@ def _compiled(arguments: Namespace) -> dict[str, Any]:
     planner = _warm_planner()
     if arguments.all:
         kernels = list(choices.every())
-        load.addresses(kernels)
+        addresses(kernels)
     count = len(kernels) if arguments.all else _warm_model(arguments)
     return {"kernels": count, "planner_units": planner, "cache": str(disk.directory())}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import NotInstalledError
 from ...units.sha import sha256
-from . import library, processor, sources
+from . import closures, library, processor
 from .processor import Target
 
 __all__ = ["AARCH64", "CORTEX_M7", "Target", "host", "objects_for"]
@@ -127,10 +127,10 @@ def compiler() -> str:
 
 def identity_of(symbol: str, kinds: str, target: Target, module: str, builtins: bool) -> str:
     """Everything that an object depends on; "" for a kernel whose module is not in this package."""
-    if not sources.closure(module):
+    if not closures.closure(module):
         return ""
     machine = target.triple, target.cpu, target.features, target.pointer_bits
-    about = symbol, kinds, machine, builtins, sources.digest(module), compiler()
+    about = symbol, kinds, machine, builtins, closures.digest(module), compiler()
     return repr(about)
 
 

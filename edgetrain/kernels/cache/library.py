@@ -70,7 +70,7 @@ class Library:
           module: file of this package that declares the kernel.
         """
         digest = self.index["digests"].get(module)
-        if digest is None or not (self.same or digest == sources.digest(module)):
+        if digest is None or not (self.same or digest == _digest(module)):
             return None
         if not self._handle:
             self._handle.append(ctypes.CDLL(str(self.folder / LIBRARY)))
@@ -83,6 +83,12 @@ class Library:
         """The file with a unit of the planner's loops; None unless its sources have this digest."""
         is_there = self.index.get("units", {}).get(unit) == digest
         return self.folder / PLANNER if is_there else None
+
+
+def _digest(module: str) -> str:
+    from . import closures  # only needed beside other sources than the library's
+
+    return closures.digest(module)
 
 
 def _is_index(index: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Addresses of kernels in this process: from an installed library, else from cached objects.
+"""Loads objects of kernels into this process, compiling those that the cache lacks.
 
 Kernels that no library has are joined into one shared object per Program, cached beside the
 objects. LLVM's own loader is used only on systems whose files are not ELF.
@@ -18,54 +18,36 @@ from typing import TYPE_CHECKING
 from ...errors import NotInstalledError, RunError, UnsupportedOpError, warn
 from ...units.phases import phase
 from ...units.sha import sha256
-from . import library, sources
+from . import closures, jit, library, sources
+from .addresses import LOADED
 
 if TYPE_CHECKING:
     from ..registry import Kernel
 
 # LLVM turns loops that fill and copy into these calls; every C library has them.
 IMPORTS = ("memset", "memcpy", "memmove")
-_loaded: dict[str, int] = {}
 _handles: list[ctypes.CDLL] = []  # loaded files stay loaded, so addresses never dangle
 _count = itertools.count(1)
 
 
-def addresses(
-    kernels: Sequence[tuple["Kernel", Mapping[str, str]]],
-    soon: Sequence[tuple["Kernel", Mapping[str, str]]] = (),
-) -> list[int]:
-    """Addresses of (kernel, storages); for the C signature see emission/lowering.py.
-
-    Args:
-      soon: kernels needed next: compiled along with these, if processes have to be started.
-    Raises:
-      NotInstalledError: a kernel is in no installed library, and cannot be compiled here.
-    """
-    wanted = {kernel.symbol(storages): (kernel, storages) for kernel, storages in kernels}
-    installed = library.installed()
-    for symbol, (kernel, _) in wanted.items():
-        if installed is not None and symbol not in _loaded:
-            result = installed.address(symbol, kernel.module)
-            if result is not None:
-                _loaded[symbol] = result
-    missing = {symbol: wanted[symbol] for symbol in wanted if symbol not in _loaded}
-    if missing:
-        _compile(missing, installed, soon)
-    return [_loaded[kernel.symbol(storages)] for kernel, storages in kernels]
-
-
-def _compile(
+def compile_missing(
     missing: Mapping[str, tuple], installed: library.Library | None, soon: Sequence[tuple]
 ) -> None:
-    from . import jit
+    """Load kernels that no library has: from the cache, or compiled now.
 
+    Args:
+      missing: symbol -> (kernel, storages).
+      soon: as in `addresses`.
+    Raises:
+      NotInstalledError: one is not in the cache, and cannot be compiled here.
+    """
     alone = sources.made() is not None  # a runtime without sources of kernels
     if alone or (not jit.available() and jit.compiled_before() is None):
         raise NotInstalledError(_not_there(next(iter(missing)), installed))
     if installed is not None:
         _say_once(installed, len(missing))
     try:
-        _loaded.update(_kept_or_made(missing, soon))
+        LOADED.update(_kept_or_made(missing, soon))
     except jit.NotKept as error:
         raise NotInstalledError(_not_there(error.symbol, installed)) from error
 
@@ -76,8 +58,6 @@ def _kept_or_made(missing: Mapping[str, tuple], soon: Sequence[tuple]) -> dict[s
     Raises:
       NotKept: one is not in the cache, and nothing can be compiled.
     """
-    from . import jit
-
     if jit.available():
         jit.note_compiler()
     target = jit.host()
@@ -109,8 +89,6 @@ def _kept_or_made(missing: Mapping[str, tuple], soon: Sequence[tuple]) -> dict[s
 
 
 def _identity(kernel: "Kernel", storages: Mapping[str, str]) -> str:
-    from . import jit
-
     symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
     return jit.identity_of(symbol, kinds, jit.host(), kernel.module, builtins=True)
 
@@ -118,17 +96,17 @@ def _identity(kernel: "Kernel", storages: Mapping[str, str]) -> str:
 def _make_at_once(missing: Sequence[tuple], soon: Sequence[tuple]) -> None:
     """Compile the kernels that the cache lacks into it, on all processors."""
     from .. import registry
-    from . import jit, workers
+    from . import workers
 
     tasks = []
-    further = [one for one in soon if one[0].symbol(one[1]) not in _loaded]
+    further = [one for one in soon if one[0].symbol(one[1]) not in LOADED]
     for kernel, storages in (*missing, *further):
         variants = registry.variants(kernel.name)
         if kernel in variants and jit.kept(_identity(kernel, storages)) is None:
             number = variants.index(kernel)
             group = kernel.family
             task = {"kernel": kernel.name, "number": number, "storages": dict(storages)}
-            tasks.append((sources.nbytes(kernel.module), task | {"group": group}))
+            tasks.append((closures.nbytes(kernel.module), task | {"group": group}))
     if len(tasks) < 2:
         return
     tasks.sort(key=lambda item: -item[0])  # the longest first, so that all end together
@@ -165,10 +143,10 @@ def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
     Returns:
       Symbol -> address.
     """
-    made = {symbol: make() for symbol, make in objects.items() if symbol not in _loaded}
+    made = {symbol: make() for symbol, make in objects.items() if symbol not in LOADED}
     if made:
-        _loaded.update(opened(list(made.values()), made))
-    return {symbol: _loaded[symbol] for symbol in objects}
+        LOADED.update(opened(list(made.values()), made))
+    return {symbol: LOADED[symbol] for symbol in objects}
 
 
 def opened(
@@ -213,7 +191,6 @@ def _way(number: int) -> str:
 
 def _by_llvm(objects: Sequence[bytes], symbols: Iterable[str]) -> dict[str, int]:
     from ..emission import engine
-    from . import jit
 
     return engine.load(objects, symbols, jit.host())
 

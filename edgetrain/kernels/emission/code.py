@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...units.sha import sha256
-from ..cache import sources
+from ..cache import closures, sources
 from ..language.inlining import Inline
 
 _ROOM = __name__.partition(".")[0]
@@ -56,13 +56,13 @@ def key_of(function: Callable) -> str:
 
 @functools.cache
 def _for_all() -> str:
-    files = sorted({*_REGISTERING, *(name for top in sources.COMPILERS for name in _with(top))})
+    files = sorted({*_REGISTERING, *(name for top in closures.COMPILERS for name in _with(top))})
     return "\n".join(f"{name} {_tree(name)}" for name in files)
 
 
 def _with(module: str) -> tuple[str, ...]:
     """The modules of emission that a module depends on, itself included."""
-    return tuple(name for name in sources.closure(module) if name.startswith("emission."))
+    return tuple(name for name in closures.closure(module) if name.startswith("emission."))
 
 
 def _tree(module: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from ..cache import disk, jit, sources
+from ..cache import closures, disk, jit
 from ..registry import Kernel
 from . import code, lowering, objects
 
@@ -55,7 +55,7 @@ def text_of(
 ) -> str:
     """Like `kernel_text`, for any function of integers and floats; arguments as
     `jit.objects_for`."""
-    digest = sources.digest(module) if sources.closure(module) else ""
+    digest = closures.digest(module) if closures.closure(module) else ""
     identity = repr(("text", symbol, kinds, bits, digest, jit.compiler(), _own_digest()))
     name = f"objects/{hashlib.sha256(identity.encode()).hexdigest()[:40]}.ll"
     kept = disk.read(name, identity) if digest else None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...units.sha import sha256
 from .. import registry, targets
-from ..cache import disk, jit, library, sources
+from ..cache import closures, disk, jit, library, sources
 from ..cache.processor import Target
 from ..emission import sections
 from ..loops import functions as loops
@@ -61,7 +61,7 @@ def description() -> dict:
     """Digests of the sources of this tree's kernels."""
     kernels = [kernel for name in registry.names() for kernel in registry.variants(name)]
     modules = sorted({kernel.module for kernel in kernels})
-    digests = {module: sources.digest(module) for module in modules}
+    digests = {module: closures.digest(module) for module in modules}
     return {"package": sources.package_digest(), "digests": digests}
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from ...units.phases import phase
 from ...units.sha import sha256
-from ..cache import disk, jit, library, load, sources, workers
+from ..cache import closures, disk, jit, library, load, workers
 from ..cache.processor import Target
 from .kinds import fields, flattened, layout
 
@@ -122,7 +122,7 @@ class Unit:
         """Digest of all sources that its code depends on."""
         for file in self.files:
             importlib.import_module(f"{self.package}.{file}")
-        digest = sha256(" ".join(map(sources.file_digest, sources.LOOPS)).encode())
+        digest = sha256(" ".join(map(closures.file_digest, closures.LOOPS)).encode())
         for file in self.files:
             digest.update(_source(f"{self.package}.{file}").read_bytes())
         return digest.hexdigest()
