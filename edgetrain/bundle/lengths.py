@@ -9,6 +9,7 @@ import numpy as np
 
 from ..kernels.emission.tape import Tapes
 from ..kernels.tapes.decode import bound, decode
+from ..losses.terms import terms_of_recipe
 from ..program import TARGET, WEIGHTS, Program, Slot
 from ..program.mapped_file import check_files
 from ..program.samples import elements
@@ -165,12 +166,20 @@ def output_of(program: Program) -> int:
     return 0 if program.unpredicted else elements(program, program.outputs["eval"][0])
 
 
+def _facts_of_target(program: Program, name: str, exact: bool) -> dict[str, Any]:
+    """Values that may be cut off, and whether there is a target for each position."""
+    term = next(one for one in terms_of_recipe(program.recipe, TARGET) if one.target == name)
+    ignored = program.loss_of(name).get("ignore_index", None if exact else 0)
+    return {"pads": term.pads(ignored), "each": not term.loss.fillers}
+
+
 def facts_of_lengths(program: Program, sets: Sequence[Program]) -> dict[str, Any]:
     """Data about the lengths for a module's JavaScript, matching runtime/samples/lengths.py.
 
     `fields` (the inputs, then the target) lists for each field: the axes that depend on the length,
     whether they equal it, the padding value and whether a loss would count padding, and whether the
-    field is generated if not given. `cut` lists axes of the output that equal the length.
+    field is generated if not given; for the target also `_facts_of_target`. `cut` lists axes of the
+    output that equal the length.
     """
     lengths = [length_of(one) for one in sets]
     shapes = [
@@ -187,6 +196,7 @@ def facts_of_lengths(program: Program, sets: Sequence[Program]) -> dict[str, Any
         fields.append(
             {"axes": axes, "exact": exact, "ignores": ignored is not None, "fill": ignored or 0}
             | {"counted": counted, "made": made}
+            | (_facts_of_target(program, name, exact) if name.startswith(TARGET) else {})
         )
     rows = zip(sets, lengths, shapes, outputs, strict=True)
     return {

@@ -35,6 +35,14 @@ class Term(NamedTuple):
         """
         return elements if self.loss.each_sample else 1
 
+    def pads(self, ignored: int | None) -> tuple[int, ...]:
+        """Values after a sample's last target that may be cut off.
+
+        Args:
+          ignored: the class that the loss ignores; None: there is none.
+        """
+        return (*(() if ignored is None else (ignored,)), *self.loss.fillers)
+
 
 def pairs_of(given: Any) -> Pairs:
     """(output, loss) pairs from a mapping: each output has a name, a Loss or a list of them.

@@ -220,6 +220,21 @@ def test_faults_are_said(folder):
     assert "13" in longer and "T=4, 7, 12" in file
 
 
+TARGETS = """
+const run = await net.init();
+const x = [new Float32Array(16)], filled = (n, rest) => [new Int32Array(n).fill(1).fill(rest, 4)];
+const tried = (work) => { try { work(); return ""; } catch (error) { return error.message; } };
+print([filled(7, 1), filled(7, IGNORED), filled(3, 1)].map((y) => tried(() => run.data({ x, y }))));
+"""
+
+
+def test_targets_are_as_long_as_their_sample_or_ignored_after_it(folder, program):
+    script = TARGETS.replace("IGNORED", str(program.ignored_of("loss.target")))
+    long, ignored, short = said(folder, "net", script)
+    assert "targets for more than the sample's 4 positions" in long and ignored == ""
+    assert "targets for 3 positions; expected 4" in short
+
+
 BYTES = """
 const scale = { factor: .01, shift: -1 }, y = new Int32Array(12);
 const scaled = (v) => Math.fround(Math.fround(v * Math.fround(.01)) - 1);

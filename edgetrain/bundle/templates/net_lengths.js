@@ -170,6 +170,8 @@ function columns(fields, given, lengths, scale) {
   for (const { field, at, long } of parts) ends.forEach((end, sample) => {
     long(sample);
     integers(field, at(sample));
+    if (field.pads && field.exact && field.axes.length && wide.length)
+      fitting(field, at(sample), long(sample), sample, Math.max(...wide.map(({ long }) => long(sample))), end);
     if (field.counted && end !== SETS[which[sample]].length)
       throw new RangeError(`sample ${sample}: length ${end}; expected one of ${NAME}=` +
         `${SETS.map((set) => set.length).join(", ")}: the loss would count padding of ${field.name}`);
@@ -185,14 +187,26 @@ function columns(fields, given, lengths, scale) {
 }
 const shapeAt = ({ axes, k }, length) => SETS.at(-1).shapes[k].map((n, axis) => (axes.includes(axis) ? length : n));
 
+/** How many values are no padding. */
+const others = ({ pads, fill }, some) => some.reduce((sum, v) => sum + ((pads ?? [fill]).includes(v) ? 0 : 1), 0);
+
+/** Refuse targets that are longer or shorter than their sample: `width` positions, the first `end` of them counted. */
+function fitting(field, values, own, sample, width, end) {
+  const { axes, each, name } = field, shape = shapeAt(field, width), cut = new Float64Array(size(shape)).fill(field.fill);
+  if (each && own < Math.min(width, end))
+    throw new RangeError(`${name}: sample ${sample}: targets for ${own} positions; expected ${Math.min(width, end)}`);
+  placed(values, own, cut, shape, axes, own);
+  if (own > width && others(field, values) !== others(field, cut))
+    throw new RangeError(`${name}: sample ${sample}: targets for more than the sample's ${width} positions`);
+}
+
 /** Write a field of a sample to its view, which is as long as its length says. */
 function written(field, values, own, number, end, view, sample, scale) {
-  const { axes, exact, ignores, fill, k } = field, shape = SETS[number].shapes[k];
+  const { axes, exact, ignores, k } = field, shape = SETS[number].shapes[k];
   const scaled = scale && k === 0 && areBytes(values);
   const from = scaled ? Float32Array.from(values, (v) => Math.fround(Math.fround(v * scale[0]) + scale[1])) : values;
   placed(from, own, view, shape, axes, exact && ignores ? end : own);
-  const other = (some) => some.reduce((sum, v) => sum + (v !== fill), 0);
-  if (!exact && axes.some((axis) => own > shape[axis]) && other(from) !== other(view))
+  if (!exact && axes.some((axis) => own > shape[axis]) && others(field, from) !== others(field, view))
     throw new RangeError(`${field.name}: sample ${sample}: more values than length ${SETS[number].length} has room for`);
 }
 

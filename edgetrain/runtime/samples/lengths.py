@@ -242,10 +242,9 @@ class Lengths:
         fit = Fit(inner, slot.shape[1:], axes, ignored or 0, exact, cleared)
         if not staged.startswith(TARGET):
             return fit
-        loss = next(term.loss for term in self._terms if term.target == staged)
-        known = program.loss_of(staged).get("ignore_index", None if exact else 0)
-        pads = (*(() if known is None else (known,)), *loss.fillers)
-        return fit._replace(pads=pads, target=True, each=not loss.fillers)
+        term = next(term for term in self._terms if term.target == staged)
+        pads = term.pads(program.loss_of(staged).get("ignore_index", None if exact else 0))
+        return fit._replace(pads=pads, target=True, each=not term.loss.fillers)
 
     def _check_each(self, source: Source, named: _Named, lengths: np.ndarray) -> None:
         """Refuse arrays of targets that are shorter than a sample."""
