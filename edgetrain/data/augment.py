@@ -14,7 +14,7 @@ from edgetrain.errors import DataError, UsageError
 
 from .checks.values import check_known
 from .order.hashing import key_of, random_bits
-from .source import Field, Source
+from .source import CHANNELS, Field, Source
 from .wrapped import Wrapped
 
 _SHIFT, _NOISE = 0x73686966, 0x6E6F6973  # purposes: each has its own bits
@@ -26,9 +26,9 @@ class Augmentation:
     """Random changes to "x"; targets of the same size (`_moved`) are mirrored and shifted with it.
 
     Attributes:
-      flip: mirror half of the samples along the last axis.
-      crop: shift by up to this many places along the last axis, for pictures the last two; fill
-        with zeros, integer targets with `ignore_index` if the loss has one.
+      flip: mirror half of the samples along their width.
+      crop: shift by up to this many places along their width, and pictures along their height too;
+        fill with zeros, integer targets with `ignore_index` if the loss has one.
       noise: standard deviation of normal noise, added after scaling.
     """
 
@@ -95,11 +95,12 @@ class Augmented(Wrapped):
         result, asked = self._whole.read(names, indices, key, train), self._how
         if train and (asked.flip or asked.crop):
             bits = random_bits(key_of(*key, _SHIFT), indices)
-            downs = len(self.fields["x"].shape) > 2  # [channels, height, width]
-            for name in _moved(self.fields) & {*names}:
+            for name, axes in _moved(self.fields, self.pictures).items():
+                if name not in names:
+                    continue
                 ignored = self.ignore_index if name == "y" else self.ignored.get(name)
                 fill = 0 if self.fields[name].dtype.kind == "f" else ignored or 0
-                result[name] = shifted(result[name], bits, asked, downs, fill)
+                result[name] = shifted(result[name], bits, asked, axes, fill)
         for name in _floats(self._whole, asked) & {*names}:
             scale = self._whole.scale.get(name)
             rows = result[name].astype(np.float32)
@@ -151,15 +152,29 @@ class Mirrored(Wrapped):
         self.note = self._whole.note
 
 
-def _moved(fields: Mapping[str, Field]) -> set[str]:
-    """Fields that move with "x": those as wide as it, and as high if it has three axes. Floats need
-    two axes, because a vector of them is rather a target for each class."""
-    size = fields["x"].shape[-2 if len(fields["x"].shape) > 2 else -1 :]
-    return {
-        name
-        for name, field in fields.items()
-        if field.shape[-len(size) :] == size and (len(field.shape) > 1 or field.dtype.kind != "f")
-    }
+def _places(shape: tuple[int, ...], pictures: bool) -> tuple[int, ...]:
+    """The axes of "x" that its samples are moved along, counted from the end: (height, width) of a
+    picture, whose channels are first or last, otherwise the last axis."""
+    if len(shape) > 2 and shape[-1] in CHANNELS and shape[-3] not in CHANNELS:
+        return (-3, -2)
+    return (-2, -1) if len(shape) > 2 or pictures else (-1,)
+
+
+def _moved(fields: Mapping[str, Field], pictures: bool) -> dict[str, tuple[int, ...]]:
+    """Fields that move with "x", and their axes: those as wide as it, and as high if it is a
+    picture. Floats need two axes, because a vector of them is rather a target for each class."""
+    own = fields["x"].shape
+    axes = _places(own, pictures)
+    size = tuple(own[axis] for axis in axes)
+    last = tuple(range(-len(axes), 0))
+    result: dict[str, tuple[int, ...]] = {}
+    for name, field in fields.items():
+        shape = field.shape
+        for one in (axes, last):
+            fits = len(shape) >= -one[0] and tuple(shape[axis] for axis in one) == size
+            if fits and (len(shape) > 1 or field.dtype.kind != "f"):
+                result.setdefault(name, one)
+    return result
 
 
 def _floats(source: Source, asked: Augmentation) -> set[str]:
@@ -168,17 +183,19 @@ def _floats(source: Source, asked: Augmentation) -> set[str]:
 
 
 def shifted(
-    rows: np.ndarray, bits: np.ndarray, asked: Augmentation, both: bool, fill: int = 0
+    rows: np.ndarray, bits: np.ndarray, asked: Augmentation, axes: tuple[int, ...], fill: int = 0
 ) -> np.ndarray:
-    """Mirror samples [k, ..] along their last axis and shift them along it.
+    """Mirror samples [k, ..] along the last of some axes, and shift them along all.
 
     Args:
       bits: u64 [k], random: bit 0 decides mirroring, the others the shift.
-      both: shift along the last two axes.
+      axes: width, or height and width, counted from the end.
       fill: value of places outside the sample.
     """
     rows = rows.astype(np.int64) if fill and rows.dtype.kind in "bui" else rows
-    out, places = np.full_like(rows, fill), np.uint64(2 * asked.crop + 1)
+    result, last = np.full_like(rows, fill), tuple(range(-len(axes), 0))
+    rows, out = np.moveaxis(rows, axes, last), np.moveaxis(result, axes, last)
+    both, places = len(axes) > 1, np.uint64(2 * asked.crop + 1)
     rights = ((bits >> np.uint64(8)) % places).astype(np.int64) - asked.crop
     downs = ((bits >> np.uint64(36)) % places).astype(np.int64) - asked.crop
     for k in range(len(rows)):
@@ -191,7 +208,7 @@ def shifted(
             out[k][..., up, to] = row[..., below, source]
         else:
             out[k][..., to] = row[..., source]
-    return out
+    return result
 
 
 def _overlap(shift: int, size: int) -> tuple[slice, slice]:

@@ -14,6 +14,7 @@ from .checks.layout import check_layout
 from .checks.values import Label, check_floats, check_integers, check_known
 from .files.reading import unreadable
 
+CHANNELS = (1, 3)  # sizes of an axis that is taken for a picture's channels
 _CHUNK_NBYTES = 2**18  # for temporary memory of `fill`, whatever the microbatch
 
 
@@ -104,7 +105,8 @@ class Source(Uncopied, ABC):
       allow_nonfinite: accept infinities and NaN.
       labels: class names, if known.
       rate: samples per second, of sounds.
-      note: how samples were changed to fit the model; "" if they were not.
+      pictures: whether "x" is pictures, even if it has two axes.
+      note: how samples were changed to fit the model, or what was guessed about a file; or "".
     """
 
     note = ""
@@ -132,6 +134,7 @@ class Source(Uncopied, ABC):
         self.labels: tuple[str, ...] | None = None
         self.rate: int | None = None
         self.allow_nonfinite = False
+        self.pictures = False
         self.directory: Path | None = None
         self.reopen: Callable[[str], Source] | None = None
         self._looked_at: object = None  # the limits last checked by `check_values`

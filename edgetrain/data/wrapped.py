@@ -1,6 +1,7 @@
 """The base class of sources that change the samples of another source."""
 
 from collections.abc import Collection, Mapping
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +31,24 @@ class Wrapped(Source):
         self.splits, self.held_out, self.note = whole.splits, whole.held_out, whole.note
         self.labels, self.rate = whole.labels, whole.rate
         self.ignore_index, self.ignored = whole.ignore_index, dict(whole.ignored)
-        self.allow_nonfinite = whole.allow_nonfinite
+        self.allow_nonfinite, self.pictures = whole.allow_nonfinite, whole.pictures
         self._whole = whole
 
     def read(
         self, names: tuple[str, ...], indices: np.ndarray, key: tuple[int, int], train: bool
     ) -> dict[str, np.ndarray]:
         return self._whole.read(names, indices, key, train)
+
+    def check_limits(
+        self,
+        limits: Mapping[str, int],
+        ignore_index: int | None = None,
+        ignored: Mapping[str, int] | None = None,
+    ) -> None:
+        super().check_limits(limits, ignore_index, ignored)
+        if isinstance(self._whole, Wrapped):
+            self._whole = copy(self._whole)  # another Trainer may read it, with another loss
+            self._whole.check_limits({}, ignore_index, ignored)
 
     def scan(self, limits: Mapping[str, int], ignore_index: int | None) -> None:
         self._whole.scan(limits, ignore_index)

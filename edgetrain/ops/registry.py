@@ -149,6 +149,7 @@ class Op:
       spreads: whether it repeats its input along axes such as the sample axis.
       chooses: whether its last input is indices along attrs['axis'] of the first.
       moves_only: whether its output has no numbers but those of its inputs, and perhaps a constant.
+      logarithms: whether its output is logarithms of probabilities.
       capped: whether integers beyond those of `indices` act like the largest.
       reads_rounded: whether the values it reads in backward may be rounded to 8 bits (`--saved`).
     """
@@ -164,6 +165,7 @@ class Op:
     layer = False
     chooses = False
     capped = False
+    logarithms = False
     moves_only = False
     spreads = False
     part = ""

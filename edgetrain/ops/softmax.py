@@ -17,11 +17,11 @@ def _sizes(values, attrs) -> dict[str, int]:
 
 # y = softmax or log_softmax of x over attrs['axis']; dx (+)= gradient from y and dy, may overwrite
 # dy.
-for _name in ("softmax", "log_softmax"):
+for _name, _logarithms in (("softmax", False), ("log_softmax", True)):
     register(
         Op(
             _name, "x -> y", _sizes, cost=5, gradient="y dy", in_place=((0, 0),),
-            samples=samples.over_axis, structure=Structure.ALONG,
+            samples=samples.over_axis, structure=Structure.ALONG, logarithms=_logarithms,
         )
     )  # fmt: skip
     register(Op(f"{_name}_bwd", "y dy -> dx", _sizes, in_place=((0, 1),)))

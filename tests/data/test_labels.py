@@ -11,6 +11,7 @@ import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.data.augment import Augmentation, normal, shifted
 from edgetrain.data.order.hashing import key_of, random_bits
+from edgetrain.data.order.validation import Division
 from edgetrain.data.registry import open_data
 from edgetrain.data.sources.labels import class_counts, class_weights
 from tests.runtime.models import write_rows
@@ -154,10 +155,12 @@ def test_augmentation_is_a_function_of_seed_epoch_and_sample() -> None:
     np.testing.assert_array_equal(read([3, 4], (7, 3), False), pictures[[3, 4]])
 
 
-def test_shifted_samples_are_moved_and_mirrored() -> None:
+@pytest.mark.parametrize("channels", [-3, -1])
+def test_shifted_samples_are_moved_and_mirrored(channels: int) -> None:
     rows = np.arange(1, 7 * 4 * 5 + 1).reshape(7, 1, 4, 5)
-    bits = random_bits(key_of(1, 2), np.arange(7))
-    found = shifted(rows, bits, Augmentation(flip=True, crop=2), both=True)
+    bits, how = random_bits(key_of(1, 2), np.arange(7)), Augmentation(flip=True, crop=2)
+    axes = (-2, -1) if channels == -3 else (-3, -2)
+    found = np.moveaxis(shifted(np.moveaxis(rows, -3, channels), bits, how, axes), channels, -3)
     for k in range(7):
         source = rows[k, 0, :, ::-1] if int(bits[k]) & 1 else rows[k, 0]
         right = (int(bits[k]) >> 8) % 5 - 2
@@ -167,6 +170,31 @@ def test_shifted_samples_are_moved_and_mirrored() -> None:
                 a, b = i - down, j - right
                 inside = 0 <= a < 4 and 0 <= b < 5
                 assert found[k, 0, i, j] == (source[a, b] if inside else 0)
+
+
+def test_pictures_with_channels_last_and_masks_are_moved_alike() -> None:
+    draw = np.random.default_rng(2)
+    y, x = draw.integers(0, 4, (12, 6, 8)), draw.random((12, 3, 6, 8), np.float32)
+    found = []
+    for own in (x, np.moveaxis(x, 1, 3)):
+        source = open_data((own, y), augment="flip,crop=2,noise=0.0001")
+        source.check_limits({"y": 4}, -100)
+        out = {"x": np.empty(own.shape, np.float32), "y": np.empty(y.shape, np.int64)}
+        source.fill(np.arange(12), out, key=(1, 1), train=True)
+        found.append(out)
+    first, last = found
+    np.testing.assert_array_equal(first["y"], last["y"])
+    np.testing.assert_allclose(np.moveaxis(last["x"], 3, 1), first["x"], atol=2e-3)
+    assert (first["y"] == -100).any()
+
+
+def test_what_a_crop_takes_from_targets_is_ignored_with_validation_too() -> None:
+    x, y = np.ones((10, 1, 6, 6), np.float32), np.full((10, 6, 6), 3)
+    source = Division(open_data((x, y), augment="crop=2"), 0.2).train
+    source.check_limits({"y": 5}, -100)
+    out = {"x": np.empty((8, 1, 6, 6), np.float32), "y": np.empty((8, 6, 6), np.int64)}
+    source.fill(np.arange(8), out, key=(1, 1), train=True)
+    assert {*out["y"][out["x"][:, 0] == 0].tolist()} == {-100}
 
 
 def augmented(y: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -19,6 +19,7 @@ from edgetrain.program.trained import export_trained
 from edgetrain.runtime.loading.tapes import check_program
 from edgetrain.runtime.run.carrying import with_values
 from edgetrain.runtime.run.folder import PROGRAM_FILE, RunFolder
+from edgetrain.runtime.run.record import Record
 from edgetrain.runtime.run.saving import CheckpointWriter
 from edgetrain.runtime.run.state import open_run
 from edgetrain.runtime.session import Session
@@ -177,7 +178,7 @@ def test_saving_reads_nothing_of_a_file_that_was_cut_short(path: Path, tmp_path:
     """Tapes and the tensors compared with checkpoints are copies: a read would raise SIGBUS."""
     program = et.load_program(path)
     writer = CheckpointWriter(
-        Session(program), RunFolder(tmp_path / "run"), None, lambda event: None
+        Session(program), RunFolder(tmp_path / "run"), None, Record(None, None)
     )
     copied = [*program.tapes.values(), *writer._fixed.values()]
     assert files_of(copied) == () and len(files_of(program.init.values())) == 1

@@ -94,3 +94,37 @@ def test_two_callbacks_that_keep_different_best_epochs_are_refused(net: Program)
     same = et.EarlyStopping("loss", restore_best_weights=True)
     et.Trainer(net, (X, Y), callbacks=[same, et.KeepBest("loss")]).close()
     et.Trainer(net, (X, Y), callbacks=[et.EarlyStopping("train_loss"), et.KeepBest("loss")]).close()
+
+
+def _twice(net: Program, out: Path, killed: Path | None = None) -> Any:
+    """Two `fit` calls; the best epoch is the first, so each call restores its weights."""
+
+    def copied(trainer: Any, result: Any) -> None:
+        if killed is not None and trainer.steps == 3 * trainer.steps_per_epoch + 1:
+            shutil.copytree(out, killed)
+
+    callbacks = [et.KeepBest("train_loss", mode="max"), et.Callback(on_step=copied)]
+    with et.Trainer(net, (X, Y), out, callbacks=callbacks, save_steps=1, resume=True) as trainer:
+        trainer.fit(epochs=2)
+        trainer.fit(epochs=3)
+        bits = {name: value.tobytes() for name, value in trainer.parameters.items()}
+        return trainer.history["loss"], bits
+
+
+def test_a_call_of_fit_that_an_earlier_process_finished_changes_no_weights(net, tmp_path):
+    expected = _twice(net, tmp_path / "whole", tmp_path / "killed")
+    assert _twice(net, tmp_path / "killed") == expected
+
+
+def test_a_killed_run_keeps_the_history_of_its_finished_epochs(net: Program, tmp_path: Path):
+    def copied(trainer: Any, result: Any) -> None:
+        if trainer.steps == 3 * trainer.steps_per_epoch + 1 and not (tmp_path / "b").exists():
+            shutil.copytree(tmp_path / "a", tmp_path / "b")
+
+    found = []
+    for out in ("a", "b"):
+        options = {"validation": 0.25, "save_steps": 1, "callbacks": [et.Callback(on_step=copied)]}
+        with et.Trainer(net, (X, Y), tmp_path / out, resume=out == "b", **options) as trainer:
+            found.append(trainer.fit(5))
+    assert found[0]["loss"] == found[1]["loss"] and len(found[0]["loss"]) == 5
+    assert found[0]["val_loss"] == found[1]["val_loss"]

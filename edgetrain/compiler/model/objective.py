@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import log
 
 from ...errors import ModelError, UsageError
 from ...formats import FP32
@@ -19,6 +20,7 @@ from ..passes.verify import verify
 from .model_options import ModelOptions
 from .trained import Choice
 
+_CLIPS = ("clip", "clamp")
 GUARD = 1e-3  # a Clip of probabilities to [GUARD, 1 - GUARD] or wider guards a logarithm
 
 
@@ -144,6 +146,8 @@ def without_absorbed(graph: Graph, output: str, loss: Loss) -> tuple[Graph, str]
         node = makers.get(node.inputs[0])
     if node is None or not _is_of_loss(node, behind[::-1], graph, output, loss):
         return graph, output
+    if not _only_guards(op(node.op).logarithms, behind[::-1], loss):
+        return graph, output
     if not behind:
         return graph, node.inputs[0]
     gone = {n.name for n in (node, *behind) if structure(n) not in (Structure.VIEW, Structure.WALK)}
@@ -160,10 +164,26 @@ def _is_harmless(node: Node, graph: Graph, loss: Loss) -> bool:
     if structure(node) is Structure.WALK:
         kinds = {graph.values[name].dtype for name in (*node.reads, *node.writes)}
         return len(node.reads) == 1 and node.attrs.get("fill") is None and kinds == {FP32.name}
-    if node.op in ("clip", "clamp"):
-        low, high = node.attrs["a"], node.attrs["b"]
-        return low <= GUARD and high >= 1 - GUARD
-    return structure(node) is Structure.VIEW or node.op in ("dropout", *loss.passes)
+    return structure(node) is Structure.VIEW or node.op in (*_CLIPS, "dropout", *loss.passes)
+
+
+def _only_guards(logarithms: bool, behind: Sequence[Node], loss: Loss) -> bool:
+    """Whether clips only guard a logarithm, which is taken once at most.
+
+    Args:
+      logarithms: whether the absorbed function's output is logarithms of probabilities.
+      behind: the nodes after it.
+    """
+    for node in behind:
+        if node.op in loss.passes:
+            if logarithms:
+                return False
+            logarithms = True
+        elif node.op in _CLIPS:
+            ends = (log(GUARD), log(1 - GUARD)) if logarithms else (GUARD, 1 - GUARD)
+            if not (node.attrs["a"] <= ends[0] and node.attrs["b"] >= ends[1]):
+                return False
+    return True
 
 
 def _is_of_loss(node: Node, behind: list[Node], graph: Graph, output: str, loss: Loss) -> bool:

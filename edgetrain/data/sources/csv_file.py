@@ -66,6 +66,12 @@ class CsvSource(Source):
         classes = None if alone else table.classes
         super().__init__(path, len(table.starts), fields, classes=classes)
         self.labels = table.words or None
+        if table.taken:
+            first, word = ", ".join(table.header)[:80], table.header[table.target][:40]
+            self.note = (
+                f"{path}: line 1 ({first}) is taken for column names, because {word!r} is in no "
+                "other line. If it is a sample, add a line of column names."
+            )
         self._numbers = {word: k for k, word in enumerate(table.words)}
         self._table, self._lock, self._alone = table, threading.Lock(), alone
         others = [k for k in range(table.columns) if k != table.target]
@@ -219,6 +225,7 @@ class _Table:
     classes: int | None
     words: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
+    taken: bool = False  # whether the header is one only by guess
 
 
 def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
@@ -236,11 +243,12 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
         )
     is_header = _is_header(head) or label in _named(head) or _is_numbered(path, head, separator)
     target = _target(path, label, head if is_header else [], len(head))
+    is_header = is_header or _is_above_numbers(path, head, separator, target)
     header = _decoded(head) if is_header else ()
     _check_header(path, first[0], head)
     largest: float | None = -1.0
     words: Counter[str] = Counter()
-    numbers = False
+    numbers = taken = False
     look = _Look(path, head if is_header else [], target, nonfinite)
     for number, start, line in lines if is_header else chain([first], lines):
         cells = _split(line, separator)
@@ -263,12 +271,12 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
         header = ()
     if not is_header and not numbers and _has_names(head, target, words):
         starts.pop(0)
-        header = _decoded(head)
+        header, taken = _decoded(head), True
         del words[_word(head[target])]
     if words and not numbers:
         check_names({*words}, path)
         names = tuple(sorted(words))
-        return _Table(separator, len(head), target, starts, len(words), names, header)
+        return _Table(separator, len(head), target, starts, len(words), names, header, taken)
     classes = None if largest is None else int(largest) + 1
     return _Table(separator, len(head), target, starts, classes, header=header)
 
@@ -323,6 +331,17 @@ def _is_numbered(path: str, head: list[bytes], separator: bytes | None) -> bool:
         if not columns:
             return False
     return bool(columns)
+
+
+def _is_above_numbers(path: str, head: list[bytes], separator: bytes | None, target: int) -> bool:
+    """Whether a first line such as 2019,2020,label is above numbers, so its word names a column."""
+    numbers = [cell for k, cell in enumerate(head) if k != target]
+    differ = all(cell.isdigit() for cell in numbers) and 1 < len(numbers) == len({*numbers})
+    if _number(head[target]) is not None or not differ:
+        return False
+    second = next(islice(_lines(path), 1, None), None)
+    cells = _cells(second[2], separator) if second is not None else []
+    return len(cells) == len(head) and _number(cells[target]) is not None
 
 
 def _has_names(head: list[bytes], target: int, words: Mapping[str, int]) -> bool:

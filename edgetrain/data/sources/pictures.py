@@ -18,7 +18,7 @@ from edgetrain.errors import DataError
 from edgetrain.units.files import open_regular
 
 from ..files.reading import file_size
-from ..source import BYTES, Options
+from ..source import BYTES, CHANNELS, Options
 from .class_files import ClassFiles, Shape, open_classes
 from .row_source import Splits
 
@@ -44,6 +44,7 @@ class Pictures(ClassFiles):
         shape = (1 if grey else 3, height, width)
         scale = {"x": BYTES}
         super().__init__(name, paths, labels, names, split, shape, scale)
+        self.pictures = True
 
     def look(self, path: Path) -> tuple[int, int]:
         with _opened(path) as result:
@@ -60,7 +61,7 @@ class Pictures(ClassFiles):
             if picture.size != (width, height):
                 picture = _covering(picture, width, height)
             pixels = np.array(picture, np.uint8).reshape(height, width, channels)
-        last = len(shape) == 3 and shape[0] not in (1, 3)
+        last = len(shape) == 3 and shape[0] not in CHANNELS
         return pixels if last else np.moveaxis(pixels, 2, 0).reshape(shape)
 
 
@@ -78,9 +79,9 @@ def _order(shape: Shape) -> tuple[int, int, int] | None:
     """(channels, height, width) of a model's input shape; None if it is not a picture."""
     if len(shape) == 2:
         return 1, *shape
-    if len(shape) == 3 and shape[0] in (1, 3):
+    if len(shape) == 3 and shape[0] in CHANNELS:
         return shape[0], shape[1], shape[2]
-    if len(shape) == 3 and shape[2] in (1, 3):
+    if len(shape) == 3 and shape[2] in CHANNELS:
         return shape[2], shape[0], shape[1]
     return None
 

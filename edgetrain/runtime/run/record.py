@@ -13,7 +13,7 @@ from ...errors import EdgetrainError
 from ...history import HISTORY_FILE, History
 from .folder import RunFolder
 
-_SECONDS = 30.0  # between writes of the history during a run
+_SECONDS = 30.0  # between writes of the history during an epoch
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
@@ -33,7 +33,7 @@ class Record:
         self.history = History()
         self._folder, self._fitting = folder, False
         self._listeners = [] if on_event is None else [on_event]
-        self._written = time.monotonic()
+        self._written, self._epochs = time.monotonic(), False
 
     @property
     def wants_steps(self) -> bool:
@@ -43,9 +43,17 @@ class Record:
     def __call__(self, event: Event) -> None:
         if self._fitting or event["event"] != "step":  # steps outside `fit` may be endless
             self.history.add(event)
+        self._epochs = self._epochs or event["event"] in ("epoch", "eval")
         for listener in self._listeners:
             listener(event)
-        if event["event"] == "save" and time.monotonic() - self._written >= _SECONDS:
+        if event["event"] == "save":
+            late = time.monotonic() - self._written >= _SECONDS
+            if late or self._epochs:
+                self._write()
+
+    def keep_epochs(self) -> None:
+        """Write what is known of finished epochs, which a checkpoint no longer knows."""
+        if self._epochs:
             self._write()
 
     @property
@@ -88,7 +96,7 @@ class Record:
         folder = self._folder
         if folder is None or folder.newest is None or not self.history.last:
             return
-        self._written = time.monotonic()
+        self._written, self._epochs = time.monotonic(), False
         try:
             self.history.write(folder.path / HISTORY_FILE)
             if picture:

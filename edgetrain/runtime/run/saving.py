@@ -8,7 +8,7 @@ error; so does a run without any update.
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..session import ALL_ZERO, IGNORED, NEITHER, Session, StepResult
 from .checkpoint import load_checkpoint, save_checkpoint
 from .fields import check_best
 from .folder import BEST_FILE, MAX_BAD_STEPS, RunFolder
+from .record import Record
 from .state import load_state
 
 NOT_FINITE = "gradients not finite"  # as in StepResult.reason
@@ -34,7 +35,7 @@ class CheckpointWriter:
     Args:
       folder: None: write nothing.
       save_total_limit: checkpoints to keep; None keeps all.
-      emit: receives events.
+      record: receives events, and writes what a checkpoint doesn't contain.
       verify: read checkpoints back from the disk.
     Attributes:
       diverged: the run ends because gradients are no longer finite.
@@ -45,13 +46,13 @@ class CheckpointWriter:
         session: Session,
         folder: RunFolder | None,
         save_total_limit: int | None,
-        emit: Callable[[dict[str, Any]], None],
+        record: Record,
         verify: bool = False,
     ) -> None:
         self._saved, self._verify = "", verify
         self.diverged = False
         self._session, self._folder, self._limit = session, folder, save_total_limit
-        self._emit = emit
+        self._emit = self._record = record
         self._skipped: Counter[str] = Counter()  # reasons since the last update
         self._skipped_at: Counter[str] = Counter()  # the same at the last checkpoint
         self._best: tuple[dict[str, np.ndarray], Mapping[str, Any]] | None = None
@@ -104,6 +105,7 @@ class CheckpointWriter:
             self._emit({"event": "warning", "message": message})
             return None
         with self.writing():
+            self._record.keep_epochs()
             path = folder.save(
                 step,
                 self._session.state(),

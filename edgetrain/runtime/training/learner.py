@@ -87,7 +87,7 @@ class Learner(Uncopied):
         self._record = Record(self.folder, settings.on_event)
         self._emit: Listener = self._record
         limit, verify = settings.save_total_limit, settings.verify_saves
-        self._checkpoints = CheckpointWriter(self.session, self.folder, limit, self._emit, verify)
+        self._checkpoints = CheckpointWriter(self.session, self.folder, limit, self._record, verify)
         self._rollback = Rollback(self.program, self.folder, self._emit)
         self.labels: tuple[str, ...] | None = None
         self._ending, self._kept, self._saved_at = "", False, time.monotonic()

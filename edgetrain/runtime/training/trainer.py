@@ -220,6 +220,8 @@ class Trainer(Learner):
         """Train to the end of a call; returns the total steps and passes requested so far."""
         self._set_total(steps)
         self._say_whether_done(epochs)
+        if self._is_beyond(epochs):
+            return self._done(epochs)
         evaluate, self._ending = self._say_data(evaluate), ""
         self._callbacks.check_evaluated(evaluate)
         self._go_beside()
@@ -243,6 +245,9 @@ class Trainer(Learner):
                 self._position.stop(passes.length)
             self._checkpoints.conclude(self._meta())
             self._callbacks.end_fit(self)
+        return self._done(epochs)
+
+    def _done(self, epochs: float | None) -> tuple[int, float]:
         done, passed = self.steps, float(self._position.epoch)
         return min(done, self._until or done), passed if epochs is None else min(passed, epochs)
 
@@ -257,10 +262,12 @@ class Trainer(Learner):
             self._emit({"event": "note", "message": message})
 
     def _goes_on(self, epochs: float | None) -> bool:
-        if self._until:
-            return self.steps < self._until
-        assert epochs is not None
-        return self._position.epoch < epochs
+        return self.steps < self._until if epochs is None else self._position.epoch < epochs
+
+    def _is_beyond(self, epochs: float | None) -> bool:
+        """Whether a resumed run was in a later call, so callbacks have seen the end of this one."""
+        position = self._position.epoch, self._position.done
+        return self.steps > self._until if epochs is None else position > (epochs, 0)
 
     def _say_data(self, evaluate: bool) -> bool:
         """Report held-out samples; returns whether to evaluate."""
