@@ -275,6 +275,7 @@ def _trace(
     translations, outside = TRANSLATIONS, outside_state()
     if {*known} - {"batch"}:
         lengths, translations = recurrences_of_any_length(), TRANSLATIONS_OF_LENGTHS
+    traced = None
     try:
         with lengths:
             with (
@@ -301,9 +302,10 @@ def _trace(
         return traced, program
     except Exception as error:  # torch raises a dozen unrelated types here
         move = DRAWN_OUTSIDE if outside_state() != outside else hint(_messages(error))
+        how = " with a symbolic batch" if any(shapes) and traced is None else ""
         raise ModelError(
-            f"module '{inventory.owner}': torch cannot export it with a symbolic batch: "
-            f"{_root_cause(error)}. {move or inventory.advice_when_untraceable()}"
+            f"module '{inventory.owner}': torch cannot export it{how}: {_root_cause(error)}. "
+            f"{move or inventory.advice_when_untraceable()}"
         ) from error
 
 

@@ -271,6 +271,16 @@ def hint(message: str) -> str:
 
 _HINTS = (
     (
+        ("No ONNX function found",),
+        "ONNX has no such function, or not of these sizes: use others in its place (for uneven "
+        "adaptive pools, a pool with kernel_size and stride).",
+    ),
+    (
+        ("type must be tuple of ints,but got FakeTensor",),
+        "A tensor is used as a size, as in packed sequences, which no file has: pass padded "
+        "sequences, and give --lengths (in Python lengths) when you compile.",
+    ),
+    (
         ("data-dependent", "DataDependent"),
         "Data decides which code runs, but a file has only one path: turn that off (layerdrop=0.0 "
         "in a transformers configuration; is_causal=True with nn.Transformer's mask), or use "

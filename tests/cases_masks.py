@@ -146,6 +146,7 @@ def _index_cases() -> list[Case]:
         _einsum("matrices", "bij,bjk->bik", _X, A((BATCH, 4, 5))),
         _einsum("heads", "bqhd,khd->bhqk", X((BATCH, 3, 4, 5)), A((6, 4, 5))),
         _einsum("dots", "...ij,jk->...ki", _X, P((4, 5))),
+        _einsum("repeated dots", "...ij,...jk->...ik", _X, A((1, 4, 5))),
         _einsum("three", "bi,ij,bj->b", X((BATCH, 3)), P((3, 4)), A((BATCH, 4))),
         _einsum("sum", "bij->bj", _X),
         _einsum("implicit", "ij,jk", X((BATCH, 3)), P((3, 4))),

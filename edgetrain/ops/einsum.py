@@ -53,6 +53,12 @@ class _Terms:
             return value
         return self.context.named(self.context.reshaped(self.node, value, shape))
 
+    def unrepeated(self, value: Value, letters: str) -> tuple[Value, str]:
+        """`value` without the letters along which it is repeated."""
+        pairs = zip(letters, value.shape, strict=True)
+        kept = "".join(letter for letter, size in pairs if size == self.sizes[letter])
+        return self.viewed(value, self.shape(kept)), kept
+
     def product(self, left, right, kept: str) -> tuple[Value, str]:
         """The product of two (value, letters), summed over common letters not in `kept`."""
         (a, of_a), (b, of_b) = left, right
@@ -109,13 +115,16 @@ def einsum(context, node) -> None:
                 "one distinct letter per axis",
             )
         for letter, size in zip(letters, value.shape, strict=True):
-            if sizes.setdefault(letter, size) != size:
-                raise node.fail(
-                    f"letter {letter!r} with sizes {sizes[letter]} and {size}", "equal sizes"
-                )
+            known = sizes.get(letter, size)
+            if 1 not in (known, size) and known != size:
+                shown = f"letter {letter!r}" if letter.isascii() else "an axis of '...'"
+                raise node.fail(f"{shown} with sizes {known} and {size}", "equal sizes, or 1")
+            sizes[letter] = size if known == 1 else known
     if set(wanted) - set(sizes) or len(set(wanted)) < len(wanted):
         raise node.fail(f"output {wanted!r}", "letters of the inputs, each at most once")
     parts = _Terms(context, node, sizes)
+    for k, (value, letters) in enumerate(zip(values, terms, strict=True)):
+        values[k], terms[k] = parts.unrepeated(value, letters)
     value, letters = values[0], terms[0]
     for k in range(1, len(values)):
         later = "".join(terms[k + 1 :]) + wanted

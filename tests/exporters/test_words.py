@@ -344,3 +344,36 @@ def test_a_variance_below_its_floor_has_the_gradient_of_torch(tmp_path):
 def test_a_floor_of_a_variance_is_no_stopped_gradient(tmp_path):
     """Export warnings are errors here."""
     export_torch(_of_small_spread(), (torch.randn(6, 5), torch.randn(6, 2)), tmp_path / "m.onnx")
+
+
+class _Packed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(3, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x, lengths, batch_first=True, enforce_sorted=False
+        )
+        return nn.utils.rnn.pad_packed_sequence(self.cell(packed)[0], batch_first=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "words"),
+    [
+        (
+            nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveMaxPool2d(4)),
+            (torch.zeros(2, 1, 8, 8),),
+            r"cannot export it: .*adaptive_max_pool2d.* use others in its place",
+        ),
+        (
+            _Packed(),
+            (torch.zeros(2, 5, 3), torch.tensor([5, 3])),
+            "symbolic batch: .*as in packed sequences.* pass padded sequences",
+        ),
+    ],
+    ids=["no function", "packed"],
+)
+def test_what_torch_cannot_export_has_advice(module, inputs, words, tmp_path):
+    with pytest.raises(ModelError, match=words):
+        export_torch(module, inputs, tmp_path / "net.onnx")

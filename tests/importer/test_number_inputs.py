@@ -111,3 +111,17 @@ def test_value_that_does_not_fit_is_refused(case, path):
     values, words = WRONG[case]
     with pytest.raises(UsageError, match=words):
         et.compile(path, inputs=values)
+
+
+def test_a_scalar_that_only_another_output_reads_needs_no_value(tmp_path):
+    nodes = [node("MatMul", "x w", "z"), node("Mul", "z temperature", "y")]
+    inputs, w = [info("x", "N", 4), info("temperature")], np.ones((4, 3), np.float32)
+    held = [numpy_helper.from_array(w, "w")]
+    outputs = [info("z", "N", 3), info("y", "N", 3)]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs, held),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=8,
+    )  # fmt: skip
+    assert et.loss_and_gradients(model, {"x": X}, Y, output="z")[0] == pytest.approx(np.log(3))
+    with pytest.raises(ModelError, match="'temperature': it is a scalar and has no value"):
+        et.loss_and_gradients(model, {"x": X}, Y, output="y")

@@ -307,6 +307,23 @@ def test_loss_absorbs_what_has_something_harmless_behind_it(kind, behind, tmp_pa
         _agree(path, "cross_entropy", CLASSES, expected)
 
 
+@pytest.mark.parametrize("low", [-2.0, -1.0, 0.0])
+@pytest.mark.parametrize("logs", [["LogSoftmax"], ["Softmax", "Log"]], ids=len)
+def test_a_clip_of_log_probabilities_is_computed(logs, low, tmp_path):
+    names = ["z", "q", "r"][: len(logs) + 1]
+    nodes = [node(kind, a, b) for kind, a, b in zip(logs, names, names[1:], strict=False)]
+    path = _save(tmp_path / "m.onnx", [*nodes, node("Clip", f"{names[-1]} floor roof", "y")])
+    model = onnx.load(path)
+    for name, number in (("floor", low), ("roof", 1.0)):
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(number), name))
+    onnx.save(model, path)
+
+    def clipped(x, y):
+        return torch.nn.functional.cross_entropy(torch.log_softmax(x, 1).clamp(low), y)
+
+    _agree(path, "cross_entropy", CLASSES, _torch(clipped, CLASSES.astype(np.int64)))
+
+
 def test_softmax_over_another_axis_than_the_classes_is_not_absorbed(tmp_path):
     nodes = [node("Reshape", "z shape", "c"), node("Softmax", "c", "y", axis=2)]
     path = _save(tmp_path / "m.onnx", nodes, y=("N", C, 1, 1), ints={"shape": [-1, C, 1, 1]})

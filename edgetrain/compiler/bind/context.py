@@ -69,8 +69,8 @@ def bound_context(
             "Export loops as LSTM, GRU or RNN nodes, or a smaller model."
         )
     context = kind(model, batch, dims, allowance)
+    context.expect(nodes, model.outputs)
     try:
-        context.expect(nodes, model.outputs)
         for at, node in enumerate(nodes):  # noqa: B007 - read after the loop fails
             context.run(node)
     except ModelError:
@@ -171,15 +171,19 @@ class Context(Makers):
 
     def _add_inputs(self, specs: Sequence[InputSpec]) -> list[str]:
         """Names of the input values, with samples along axis 0."""
-        for spec in specs:
-            if not spec.dims:
-                raise ModelError(
-                    f"input {spec.name!r}: it is a scalar and has no value. Pass --input "
-                    f"{spec.name}=VALUE, or inputs={{{spec.name!r}: VALUE}} in Python."
-                )
+        sized = [spec for spec in specs if spec.dims]
+        for spec in sized:
             if isinstance(name := spec.dims[spec.batch], str):
                 self._dims.setdefault(name, self.batch)
-        return [self._add_input(spec) for spec in specs]
+        return [self._add_input(spec) for spec in sized]
+
+    def _check_scalar(self, name: str) -> None:
+        """Raise ModelError if this is a scalar input, which would have to be a constant."""
+        if any(spec.name == name and not spec.dims for spec in self._model.inputs):
+            raise ModelError(
+                f"input {name!r}: it is a scalar and has no value. Pass --input {name}=VALUE, or "
+                f"inputs={{{name!r}: VALUE}} in Python."
+            )
 
     def _add_input(self, spec: InputSpec) -> str:
         shape = [self._size_of(spec, axis) for axis in range(len(spec.dims))]
@@ -214,6 +218,9 @@ class Context(Makers):
     def expect(self, nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> None:
         """Record what these nodes will read."""
         self._read.update(outputs, *(node.inputs for node in nodes))
+        for spec in self._model.inputs:
+            if spec.name in self._read:
+                self._check_scalar(spec.name)
 
     # Queries for rules.
 
@@ -268,6 +275,7 @@ class Context(Makers):
             kind = _KINDS.get(array.dtype.kind, np.int32)
             array = model.memory.converted(name, self._in_range(node, name, array), kind)
         else:
+            self._check_scalar(name)
             raise node.fail(f"input {name!r} is not defined", "an input, initializer or output")
         self._check(node, array.shape)
         value = self._builder.value(label, array.shape, _dtype(array), role)

@@ -47,8 +47,10 @@ def with_output(model: Model, wanted: str | None) -> Model:
 
 
 def _computable(model: Model) -> tuple[str, ...]:
-    """Outputs that need no unsupported op; folded ops are supported only on constants."""
-    ruled, lost = {*registry.onnx_names(), *SHAPES}, set[str]()
+    """Outputs that need no unsupported op and no scalar input, which has no value; folded ops are
+    supported only on constants."""
+    ruled = {*registry.onnx_names(), *SHAPES}
+    lost = {spec.name for spec in model.inputs if not spec.dims}
     data = {spec.name for spec in model.inputs}
     for node in model.nodes:
         given = data.intersection(node.inputs)
