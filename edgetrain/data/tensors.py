@@ -147,6 +147,8 @@ def _advice(found: tuple[int, ...], wanted: tuple[int, ...], count: int) -> str:
         return "If this is one-hot, pass y.argmax(), the class number."
     if found[:1] == (count,) and len(found) == len(wanted) + 2:
         return "If these are one-hot, pass y.argmax(1), the class numbers."
+    if found[:1] == (count,):
+        return "Pass targets of this shape; losses of classes have an option class_axis."
     return "Pass as many targets as samples."
 
 
