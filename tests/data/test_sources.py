@@ -307,12 +307,6 @@ def test_csv_keeps_a_first_line_whose_only_word_is_a_class(tmp_path, lines, n):
     assert ("is taken for column names" in source.note) == lines.startswith("2019")
 
 
-def test_a_word_above_numbers_is_a_column_name(tmp_path):
-    (tmp_path / "a.csv").write_text("2019,2020,label\n1.5,2,0\n3,4,1\n")
-    source = open_data(f"csv:{tmp_path}/a.csv")
-    assert (source.n, source.classes, source.note) == (2, 2, "")
-
-
 @pytest.mark.parametrize(
     ("spec", "error", "match"),
     [

@@ -243,7 +243,6 @@ def _scan(path: str, label: str | None, nonfinite: bool = False) -> _Table:
         )
     is_header = _is_header(head) or label in _named(head) or _is_numbered(path, head, separator)
     target = _target(path, label, head if is_header else [], len(head))
-    is_header = is_header or _is_above_numbers(path, head, separator, target)
     header = _decoded(head) if is_header else ()
     _check_header(path, first[0], head)
     largest: float | None = -1.0
@@ -331,17 +330,6 @@ def _is_numbered(path: str, head: list[bytes], separator: bytes | None) -> bool:
         if not columns:
             return False
     return bool(columns)
-
-
-def _is_above_numbers(path: str, head: list[bytes], separator: bytes | None, target: int) -> bool:
-    """Whether a first line such as 2019,2020,label is above numbers, so its word names a column."""
-    numbers = [cell for k, cell in enumerate(head) if k != target]
-    differ = all(cell.isdigit() for cell in numbers) and 1 < len(numbers) == len({*numbers})
-    if _number(head[target]) is not None or not differ:
-        return False
-    second = next(islice(_lines(path), 1, None), None)
-    cells = _cells(second[2], separator) if second is not None else []
-    return len(cells) == len(head) and _number(cells[target]) is not None
 
 
 def _has_names(head: list[bytes], target: int, words: Mapping[str, int]) -> bool:
