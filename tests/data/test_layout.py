@@ -5,6 +5,7 @@ import pytest
 
 from edgetrain.data.checks.layout import check_layout, fitting_transpose
 from edgetrain.data.registry import open_data
+from edgetrain.data.tensors import as_targets
 from edgetrain.errors import DataError
 
 from . import writers as w
@@ -127,3 +128,9 @@ def test_targets_must_have_the_models_axes():
     source.check_layout({"y": np.empty((1, 4, 1, 3))})
     with pytest.raises(DataError, match=r"field 'y' has shape \[4, 3\].* \(0, 2, 1\)"):
         source.check_layout({"y": np.empty((1, 3, 4))})
+
+
+@pytest.mark.parametrize(("found", "advice"), [((6, 5), "class_axis"), ((4, 9), "as many targets")])
+def test_advice_about_targets_is_about_their_number_or_their_shape(found, advice):
+    with pytest.raises(DataError, match=rf"expected \[6, 9\]: 6 samples\. .*{advice}"):
+        as_targets("target", np.zeros(found, np.int64), (9,), 6)

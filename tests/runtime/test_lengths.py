@@ -56,6 +56,18 @@ def test_the_arena_is_that_of_the_longest_and_weights_are_there_once(budget, tmp
     verify(found)
 
 
+def test_a_stored_state_goes_on_with_the_data_of_its_run(tmp_path):
+    with et.Trainer(compiled(), SAMPLES, verbose=False) as trainer:
+        trainer.fit(steps=5)
+        trainer.save_stored(tmp_path / "state.bin")
+        trainer.fit(steps=4)
+        expected = digest(trainer.session.state())
+    with et.Trainer(compiled(), SAMPLES, verbose=False) as trainer:
+        trainer.resume(tmp_path / "state.bin")
+        trainer.fit(steps=9)
+        assert digest(trainer.session.state()) == expected
+
+
 @pytest.mark.parametrize("length", LENGTHS)
 def test_samples_of_one_length_train_as_with_a_program_of_that_length(length):
     rng = np.random.default_rng(2)
