@@ -11,9 +11,8 @@ import pytest
 
 import edgetrain as et
 from edgetrain.cli import main
-from edgetrain.cli.commands import plan
+from edgetrain.cli.commands import plan, warm
 from edgetrain.compiler import cost
-from edgetrain.kernels.cache import load
 from edgetrain.screen import waiting
 from tests.digits_runs import CHOICES, MODEL
 
@@ -426,7 +425,7 @@ def test_warm_compiles_beforehand(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     assert status == 0 and facts["kernels"] > 10 and facts["planner_units"] >= 5
     assert run("warm")[0] == 2 and run("warm", MODEL, "--all")[0] == 2
     asked: list[object] = []
-    monkeypatch.setattr(load, "addresses", asked.extend)
+    monkeypatch.setattr(warm, "addresses", asked.extend)
     assert run("warm", "--all")[0] == 0 and len(asked) > 500
 
 

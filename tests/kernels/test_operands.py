@@ -8,6 +8,7 @@ import pytest
 from numba.core.errors import TypingError
 
 from edgetrain.kernels import registry
+from edgetrain.kernels.cache import jit
 
 from .harness import declared
 
@@ -51,7 +52,7 @@ def test_an_operand_that_is_not_declared_is_refused() -> None:
 
     kernel = declared("misread", "x:r:f32[n] n", factory)
     with pytest.raises(TypingError, match="Unknown attribute 'z'"):
-        kernel.object({}, registry.jit.host())
+        kernel.object({}, jit.host())
 
 
 def _none():
