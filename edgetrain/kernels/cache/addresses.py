@@ -8,7 +8,7 @@ from . import library
 if TYPE_CHECKING:
     from ..registry import Kernel
 
-LOADED: dict[str, int] = {}  # symbol -> address
+_known: dict[str, int] = {}  # symbol -> address
 
 
 def addresses(
@@ -25,13 +25,14 @@ def addresses(
     wanted = {kernel.symbol(storages): (kernel, storages) for kernel, storages in kernels}
     installed = library.installed()
     for symbol, (kernel, _) in wanted.items():
-        if installed is not None and symbol not in LOADED:
+        if installed is not None and symbol not in _known:
             result = installed.address(symbol, kernel.module)
             if result is not None:
-                LOADED[symbol] = result
-    missing = {symbol: wanted[symbol] for symbol in wanted if symbol not in LOADED}
+                _known[symbol] = result
+    missing = {symbol: wanted[symbol] for symbol in wanted if symbol not in _known}
     if missing:
         from . import load
 
-        load.compile_missing(missing, installed, soon)
-    return [LOADED[kernel.symbol(storages)] for kernel, storages in kernels]
+        later = [pair for pair in soon if pair[0].symbol(pair[1]) not in _known]
+        _known.update(load.compile_missing(missing, installed, later))
+    return [_known[kernel.symbol(storages)] for kernel, storages in kernels]

@@ -19,25 +19,27 @@ from ...errors import NotInstalledError, RunError, UnsupportedOpError, warn
 from ...units.phases import phase
 from ...units.sha import sha256
 from . import closures, jit, library, sources
-from .addresses import LOADED
 
 if TYPE_CHECKING:
     from ..registry import Kernel
 
 # LLVM turns loops that fill and copy into these calls; every C library has them.
 IMPORTS = ("memset", "memcpy", "memmove")
+_loaded: dict[str, int] = {}  # symbol -> address, of `load`
 _handles: list[ctypes.CDLL] = []  # loaded files stay loaded, so addresses never dangle
 _count = itertools.count(1)
 
 
 def compile_missing(
     missing: Mapping[str, tuple], installed: library.Library | None, soon: Sequence[tuple]
-) -> None:
+) -> dict[str, int]:
     """Load kernels that no library has: from the cache, or compiled now.
 
     Args:
       missing: symbol -> (kernel, storages).
-      soon: as in `addresses`.
+      soon: kernels needed next, as in `addresses`.
+    Returns:
+      Symbol -> address.
     Raises:
       NotInstalledError: one is not in the cache, and cannot be compiled here.
     """
@@ -47,7 +49,7 @@ def compile_missing(
     if installed is not None:
         _say_once(installed, len(missing))
     try:
-        LOADED.update(_kept_or_made(missing, soon))
+        return _kept_or_made(missing, soon)
     except jit.NotKept as error:
         raise NotInstalledError(_not_there(error.symbol, installed)) from error
 
@@ -99,8 +101,7 @@ def _make_at_once(missing: Sequence[tuple], soon: Sequence[tuple]) -> None:
     from . import workers
 
     tasks = []
-    further = [one for one in soon if one[0].symbol(one[1]) not in LOADED]
-    for kernel, storages in (*missing, *further):
+    for kernel, storages in (*missing, *soon):
         variants = registry.variants(kernel.name)
         if kernel in variants and jit.kept(_identity(kernel, storages)) is None:
             number = variants.index(kernel)
@@ -143,10 +144,10 @@ def load(objects: Mapping[str, Callable[[], bytes]]) -> dict[str, int]:
     Returns:
       Symbol -> address.
     """
-    made = {symbol: make() for symbol, make in objects.items() if symbol not in LOADED}
+    made = {symbol: make() for symbol, make in objects.items() if symbol not in _loaded}
     if made:
-        LOADED.update(opened(list(made.values()), made))
-    return {symbol: LOADED[symbol] for symbol in objects}
+        _loaded.update(opened(list(made.values()), made))
+    return {symbol: _loaded[symbol] for symbol in objects}
 
 
 def opened(
