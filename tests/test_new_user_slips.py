@@ -336,6 +336,10 @@ MADE: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda m: et.compile(m, loss=torch.nn.functional.cross_entropy),  # type: ignore[arg-type]
         "<cross_entropy>: expected a name or a Loss. Did you mean cross_entropy",
     ),
+    "a dict of options": (
+        lambda m: et.compile(m, loss={"kind": "cross_entropy", "smoothing": 0.1}),  # type: ignore[arg-type]
+        r"such as CrossEntropy\(option=value\) of edgetrain.losses",
+    ),
     "keras' loss": (
         lambda m: et.compile(m, loss="sparse_categorical_crossentropy"),
         "mean cross_entropy",

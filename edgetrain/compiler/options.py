@@ -161,9 +161,14 @@ def _number(label: str, value: Any) -> float:
 
 
 def _suggestion(value: Any, kind: type) -> str:
-    """A hint for a loss or optimizer of another library, or for a class instead of an object."""
+    """A hint for a loss or optimizer of another library, or for a class or a dict instead of an
+    object."""
     if isinstance(value, type) and issubclass(value, kind):
         return f" Pass an object: {value.__name__}(..)."
+    if isinstance(value, dict | list | tuple):
+        example = kind.kinds[kind.default]  # type: ignore[attr-defined]
+        package = kind.__module__.rpartition(".")[0]
+        return f" Pass an object, such as {example.__name__}(option=value) of {package}."
     name = getattr(value, "__name__", type(value).__name__)
     return did_you_mean(name, kind.kinds)  # type: ignore[attr-defined]
 

@@ -154,9 +154,15 @@ class Mirrored(Wrapped):
 
 def _places(shape: tuple[int, ...], pictures: bool) -> tuple[int, ...]:
     """The axes of "x" that its samples are moved along, counted from the end: (height, width) of a
-    picture, whose channels are first or last, otherwise the last axis."""
-    if len(shape) > 2 and shape[-1] in CHANNELS and shape[-3] not in CHANNELS:
-        return (-3, -2)
+    picture, whose channels are first or last, otherwise the last axis.
+
+    Channels are last if their number says so, or if only then the picture is square, such as
+    [32, 32, 4].
+    """
+    if len(shape) > 2 and shape[-3] not in CHANNELS:
+        square = shape[-3] == shape[-2] > shape[-1]
+        if shape[-1] in CHANNELS or square:
+            return (-3, -2)
     return (-2, -1) if len(shape) > 2 or pictures else (-1,)
 
 

@@ -21,7 +21,8 @@ class CTC(Loss):
     A sample's targets are its labels (0 to classes - 1, without the blank), padded to
     `label_length` with the blank or `ignore_index`. With `input_lengths`, each row of targets
     starts with one more number, the sample's number of time steps; later steps are ignored and get
-    no gradient.
+    no gradient. A label that is no class, or more time steps than there are, makes the loss NaN, so
+    the step is skipped.
 
     The loss is torch's with reduction="mean": each sample's negative log likelihood is divided by
     its number of labels (at least 1), then averaged over samples. `label_sum` leaves out the

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.tensors import as_array
+from ..data.tensors import as_array, is_tensor
 from ..errors import DataError, UsageError
 from ..formats import decoded, of_dtype
 from ..formats.csr import COLUMNS, POOL, Layer, dense, pointers_name, positions_of
@@ -89,8 +89,8 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         """Write all parameters, or none if one is wrong.
 
         Args:
-          state: arrays by name, such as the torch module's `state_dict`; batch counters are
-            ignored.
+          state: arrays by name, such as the torch module's `state_dict`; batch counters and other
+            names of the same tensor (tied weights) are ignored.
         Raises:
           DataError: a name is missing or unknown, or an array does not fit.
           UsageError: `state` is not a mapping.
@@ -99,7 +99,12 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
             file = isinstance(state, str | PathLike)
             move = " Load the file first, with torch.load or numpy.load." if file else ""
             raise UsageError(f"state {repr(state)[:80]}: expected arrays by name.{move}")
-        given = {name: value for name, value in state.items() if not _is_counter(name)}
+        own = [value for name, value in state.items() if name in self]
+        given = {
+            name: value
+            for name, value in state.items()
+            if name in self or not (_is_counter(name) or any(_are_tied(value, one) for one in own))
+        }
         for what, names in (
             ("missing", set(self._names) - set(given)),
             ("unknown", set(given) - set(self._names)),
@@ -114,6 +119,8 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
 
     def _move(self, given: Mapping[str, Any]) -> str:
         """Advice for a state with other names."""
+        if {*self._names} <= {*given}:
+            return "Leave the others out: {name: state[name] for name in trainer.state_dict()}."
         for name, value in given.items():
             if isinstance(value, Mapping) and {*self._names} <= {*value}:
                 return f"Pass state[{name!r}]."
@@ -215,6 +222,20 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
     def _where(self, layer: Layer) -> np.ndarray:
         values = self._session.values
         return positions_of(layer, values[COLUMNS], values[pointers_name(layer.name)])
+
+
+def _are_tied(a: Any, b: Any) -> bool:
+    """Whether arrays or tensors are the same memory."""
+    return a is b or _place(a) is not None and _place(a) == _place(b)
+
+
+def _place(value: Any) -> tuple | None:
+    """Address, shape and strides of an array or a torch tensor."""
+    if isinstance(value, np.ndarray):
+        return value.ctypes.data, value.shape, value.strides
+    if is_tensor(value) and hasattr(value, "data_ptr"):
+        return value.data_ptr(), tuple(value.shape), tuple(value.stride())
+    return None
 
 
 def _is_counter(name: object) -> bool:

@@ -172,9 +172,10 @@ def test_shifted_samples_are_moved_and_mirrored(channels: int) -> None:
                 assert found[k, 0, i, j] == (source[a, b] if inside else 0)
 
 
-def test_pictures_with_channels_last_and_masks_are_moved_alike() -> None:
+@pytest.mark.parametrize("shape", [(3, 6, 8), (4, 8, 8)])
+def test_pictures_with_channels_last_and_masks_are_moved_alike(shape) -> None:
     draw = np.random.default_rng(2)
-    y, x = draw.integers(0, 4, (12, 6, 8)), draw.random((12, 3, 6, 8), np.float32)
+    y, x = draw.integers(0, 4, (12, *shape[1:])), draw.random((12, *shape), np.float32)
     found = []
     for own in (x, np.moveaxis(x, 1, 3)):
         source = open_data((own, y), augment="flip,crop=2,noise=0.0001")

@@ -290,6 +290,17 @@ def test_ctc_of_too_little_time_is_infinite_or_nothing(zero, steps):
     assert not dx[0, steps:].any() and (not zero or not dx.any())
 
 
+@pytest.mark.parametrize("row", [[3, 1, 3], [2, 3, -100], [4, 1, -100], [0, 5, 1]])
+def test_ctc_of_a_label_that_is_no_class_or_of_too_many_steps_is_nan(row):
+    x, t = drawn("f32", 1, 3, 3)[0], np.array([row], np.int32)
+    same = {"x": x, "t": t, "steps": 3, "c": 3, "labels": 2, "first": 1, "blank": 0, "n": 1}
+    same |= {"mean": 1, "zero": 1, "ctl": control(COUNT=1, LOSS_SCALE=1, NOMINAL=1)}
+    out = same_for_threads("ctc_loss", {"S": "f32"}, partials=(192,), **same)["partials"]
+    assert np.isnan(out).any()
+    dx = same_for_threads("ctc_bwd", {"S": "f32"}, dx=x.shape, acc=0, **same)["dx"]
+    assert np.isnan(dx).any(2).all()
+
+
 @pytest.mark.parametrize("n, rows, total, targets", [(12, 2, 30.0, 8), (1, 1, 4 * 5.0, 4)])
 def test_output_as_loss_counts_samples(n, rows, total, targets):
     x = np.full(n, 5.0, np.float32) if n == 1 else np.arange(12, dtype=np.float32) + 0.25

@@ -117,6 +117,13 @@ def test_parameters_are_written_and_read_back(net, trainer: et.Trainer) -> None:
     assert trainer.parameters["fc2.bias"].tolist() == [1, 2, 3]
 
 
+def test_a_state_may_name_a_tensor_twice_but_not_have_another(trainer: et.Trainer) -> None:
+    state = {name: torch.from_numpy(value) for name, value in trainer.state_dict().items()}
+    trainer.load_state_dict({**state, "tied": state["fc1.weight"]})
+    with pytest.raises(et.DataError, match="unknown other; .* Leave the others out"):
+        trainer.load_state_dict({**state, "other": state["fc1.weight"].clone()})
+
+
 def test_parameters_of_sparse_weights_keep_their_pattern(net) -> None:
     program = compiled(net[1], density=0.5, density_overrides={"fc1.*": 0.5, "fc2.*": 1.0})
     with et.Trainer(program) as trainer:
@@ -187,6 +194,7 @@ REFUSED: list[tuple[Callable[[et.Trainer], Any], str]] = [
     (lambda t: t.step(np.zeros((17, 6)), np.zeros(17, int)), "minibatch is 16"),
     (lambda t: t.step(np.zeros((0, 6)), np.zeros(0, int)), "at least 1"),
     (lambda t: t.step({"a": X}, Y), "the model's are|inputs a"),
+    (lambda t: t.step({**dict.fromkeys(t.program.input_names, X), "a": X}, Y), "Leave a out"),
     (lambda t: t.fit(1), "has no data"),
     (lambda t: t.evaluate(), "evaluate"),
     (lambda t: t.evaluate(3), "data of type int"),

@@ -143,6 +143,15 @@ def test_samples_are_not_blamed_for_the_weights(net, tmp_path: Path) -> None:
     assert [row["bad"] for row in record(tmp_path)] == [[]] * 25
 
 
+def test_an_input_that_is_never_finite_is_named(net) -> None:
+    x, y = drawn(16)
+    x[:, 1] = NAN
+    trainer = et.Trainer(net(), [(x, y)] * 30, verbose=False)
+    with pytest.raises(et.RunError, match="input '.*' of their samples is not finite; corr"):
+        trainer.fit(epochs=1)
+    trainer.close()
+
+
 def test_a_source_that_cannot_be_read_again_ends_nothing(net) -> None:
     data, events, seen = source({7: NAN}), list[dict](), set[int]()
     read = data.read

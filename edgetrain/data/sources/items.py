@@ -161,6 +161,12 @@ def named_inputs(x: Any, names: tuple[str, ...], label: str = "") -> dict[str, A
                 "these names."
             )
         return {names[0]: x}
+    if {*x} > {*names}:
+        more = ", ".join(str(name) for name in x if name not in names)
+        raise DataError(
+            f"{where}inputs {', '.join(map(str, x))}; the Program reads only "
+            f"{', '.join(names)}. Leave {more} out."
+        )
     if {*x} != {*names}:
         raise DataError(
             f"{where}inputs {', '.join(map(str, x)) or 'none'}; the model's are "

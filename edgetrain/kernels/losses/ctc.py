@@ -55,10 +55,15 @@ def _places(S):
 
     @inline
     def count_of(args, i):
-        """Labels before the padding."""
+        """Labels before the padding; -1 if one of them is no class, or the sample claims to have
+        more steps than there are."""
+        if args.first != 0 and ld_i32(args.t, i * width(args)) > args.steps:
+            return -1
         for count in range(args.labels):
             own = ld_i32(args.t, i * width(args) + args.first + count)
-            if own < 0 or own >= args.c or own == args.blank:
+            if own >= args.c:
+                return -1
+            if own < 0 or own == args.blank:
                 return count
         return args.labels
 
@@ -119,6 +124,8 @@ def _likelihood(S):
     @inline
     def likelihood(args, i, pitch):
         steps, count = steps_of(args, i), count_of(args, i)
+        if count < 0:
+            return args.steps, 0, 1, np.nan
         places = 2 * count + 1
         result = 0.0 if count == 0 else NEVER
         if steps > 0:
@@ -204,9 +211,10 @@ def _gradient(S):
 of_samples(
     "ctc",
     "CTC loss of logits x [n, steps, c] with labels t [n, first + labels]. A sample's labels end "
-    "before the first one that is the blank or not a class. first 1: each row of t begins with the "
-    "sample's number of steps. mean 1: divided by the number of labels, at least 1. zero 1: the "
-    "loss is 0 if no alignment is possible. A sample counts as first + labels targets. dx may be x",
+    "before the first one that is the blank or negative; one that is no class makes the loss NaN. "
+    "first 1: each row of t begins with the sample's number of steps. mean 1: divided by the "
+    "number of labels, at least 1. zero 1: the loss is 0 if no alignment is possible. A sample "
+    "counts as first + labels targets. dx may be x",
     "x:r:S[n*steps*c] t:r:i32[n*(labels+first)]",
     "steps=size c labels=size first=flag blank=size mean=flag zero=flag",
     _value,

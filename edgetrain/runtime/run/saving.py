@@ -49,7 +49,7 @@ class CheckpointWriter:
         record: Record,
         verify: bool = False,
     ) -> None:
-        self._saved, self._verify = "", verify
+        self._saved, self._verify, self._spoiled = "", verify, ""
         self.diverged = False
         self._session, self._folder, self._limit = session, folder, save_total_limit
         self._emit = self._record = record
@@ -177,9 +177,11 @@ class CheckpointWriter:
                 counters = {**self._session.counters(), **control.of_state(counters)}
                 self._session.set_counters(self._session.step, counters)
 
-    def count(self, result: StepResult) -> None:
+    def count(self, result: StepResult, spoiled: str = "") -> None:
         """Count a step.
 
+        Args:
+          spoiled: the input or target of its samples that is not finite, if it was skipped.
         Raises:
           RunError: MAX_BAD_STEPS steps in a row were skipped.
         """
@@ -189,6 +191,8 @@ class CheckpointWriter:
             self._skipped[result.reason] += 1
         bad_steps = self._session.bad_steps
         self.diverged = bad_steps >= MAX_BAD_STEPS and {*self._skipped} == {NOT_FINITE}
+        self.diverged &= not spoiled
+        self._spoiled = spoiled
         if bad_steps >= MAX_BAD_STEPS:
             raise RunError(
                 f"step {self._session.step}: {bad_steps} steps in a row did not update the "
@@ -247,11 +251,16 @@ class CheckpointWriter:
             ALL_ZERO: "all sample weights are 0; check the data's field w",
             NEITHER: f"all targets are ignored (ignore_index {ignored}) or have weight 0; check "
             "the labels and the data's field w",
-            NOT_FINITE: "gradients or statistics are not finite; lower the learning "
-            f"rate{_of_transformers(self._session)}",
+            NOT_FINITE: f"gradients or statistics are not finite; {self._advice()}",
         }
         result = [f"in {count} of them {advice[why]}" for why, count in self._skipped.items()]
         return ", ".join(result) or "all were skipped"
+
+    def _advice(self) -> str:
+        """What to do about gradients that are not finite."""
+        if self._spoiled:
+            return f"{self._spoiled} of their samples is not finite; correct the data"
+        return f"lower the learning rate{_of_transformers(self._session)}"
 
 
 def _of_transformers(session: Session) -> str:

@@ -426,7 +426,7 @@ class Learner(Uncopied):
         if result.rewired:
             self._emit({"event": "rewire", "step": self.steps, **result.rewired})
         self._callbacks.end_step(self, result)
-        self._checkpoints.count(result)
+        self._checkpoints.count(result, self._skips.spoiled if result.skipped else "")
         if self._again:  # saved before all callbacks of this step were called
             self.save()
 

@@ -17,8 +17,9 @@ import numpy as np
 from ...errors import RunError
 from ...formats import coded, decoded
 from ...kernels import control
-from ...program import schema
+from ...program import TARGET, schema
 from ...program.atomic import write_atomically
+from ...program.finite import nonfinite
 from ...units.files import read_regular
 from ..run.folder import RunFolder
 from ..session import Session, StepResult
@@ -102,12 +103,15 @@ class SkippedSteps:
     Args:
       folder: where to store the record, or None.
       emit: receives events.
+    Attributes:
+      spoiled: the input or target that is not finite in all checked samples of a step; "": none.
     """
 
     def __init__(
         self, session: Session, folder: RunFolder | None, emit: Callable[[dict[str, Any]], None]
     ) -> None:
         self._session, self._folder, self._emit = session, folder, emit
+        self.spoiled = ""
         self._hopeless = -1  # update count at which no sample was finite, so none will be
 
     def note(self, result: StepResult, epoch: int, fed: Fed) -> None:
@@ -131,10 +135,13 @@ class SkippedSteps:
         except Exception as error:  # from the source; the step is over, the run continues
             self._tell(step, f"its samples can't be read again ({error})", [])
             return []
-        count = len(fed.indices)
+        count, self.spoiled = len(fed.indices), ""
         if len(bad) in (count, MOST_BAD):
             self._hopeless = updates
+            self.spoiled = self._field_of(fed, bad)
             bad, result = [], "no checked sample has a finite loss"
+            if self.spoiled:
+                result = f"{self.spoiled} of its samples is not finite"
         elif bad:
             result = f"not finite because of {', '.join(map(fed.where, bad))}"
         else:
@@ -142,6 +149,16 @@ class SkippedSteps:
         if bad or forward:
             self._tell(step, result, fed.indices[bad].tolist())
         return bad
+
+    def _field_of(self, fed: Fed, rows: list[int]) -> str:
+        """The input or target that is not finite in all of these rows; "": none."""
+        names = set[str]()
+        for row in rows:
+            with np.errstate(over="ignore"):
+                fed.put(np.full(self._session.program.microbatch, row))
+            names.add(nonfinite(self._session.buffers("eval")))
+        name = names.pop() if len(names) == 1 else ""
+        return "the target" if name == TARGET else name and f"input {name!r}"
 
     def _tell(self, step: int, found: str, bad: list[int]) -> None:
         message = f"step {step} was skipped: {found}."
