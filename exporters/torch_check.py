@@ -88,12 +88,19 @@ def _outputs(module: nn.Module, inputs: Inputs, *, training: bool) -> Arrays | N
         with module_kept(module), _exact(), torch.no_grad():
             module.train(training)
             for part in module.modules():
-                if type(part).__module__.startswith("torch."):
-                    part.training = False
+                part.training = part.training and not _is_evaluated(part)
             result = module(*(tensor.clone() for tensor in inputs))
     except Exception:  # any error of the module
         return None
     return [_array(leaf) for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+
+
+def _is_evaluated(part: nn.Module) -> bool:
+    """Whether it is a layer of torch, without code in front that depends on the mode, such as
+    spectral_norm."""
+    home = type(part).__module__
+    own = home.startswith("torch.") and not home.startswith("torch.nn.utils.")
+    return own and not part._forward_pre_hooks
 
 
 @contextlib.contextmanager

@@ -36,31 +36,49 @@ register(Resample("resample", "x rows cols -> y", cost=_taps, samples=samples.im
 
 # One output element: [(input index, weight), ...]
 Taps = list[tuple[int, float]]
+Coordinate = Callable[[int], float]
+_ZERO = np.float32(0)
 
 
-def _coordinate(mode: str, size: int, count: int, scale: float) -> Callable[[int], float] | None:
-    """Function from an output index to its coordinate among the `size` elements of the input; None
-    if the mode is unknown.
+def _half_pixel(size: int, count: int, step: np.float32, offset: np.float32 = _ZERO) -> Coordinate:
+    half = np.float32(0.5)
+    return lambda i: float(offset + (np.float32(i) + half) / step - half)
 
-    Coordinates are float32, as in torch and onnxruntime: 1 / 0.2 is 5, so floor takes element 5.
-    """
-    f32, half = np.float32, np.float32(0.5)
-    step = f32(scale)
-    if mode in ("half_pixel", "pytorch_half_pixel"):
-        if mode == "pytorch_half_pixel" and count == 1:
-            return lambda i: 0.0
-        return lambda i: float((f32(i) + half) / step - half)
-    if mode == "half_pixel_symmetric":
-        offset = f32(size) / f32(2) * (f32(1) - f32(count) / (step * f32(size)))
-        return lambda i: float(offset + (f32(i) + half) / step - half)
-    if mode == "align_corners":
-        return lambda i: float(f32(i) * f32(size - 1) / f32(count - 1)) if count > 1 else 0.0
-    if mode == "asymmetric":
-        return lambda i: float(f32(i) / step)
-    if mode == "tf_half_pixel_for_nn":
-        return lambda i: float((f32(i) + half) / step)
-    return None
 
+def _pytorch_half_pixel(size: int, count: int, step: np.float32) -> Coordinate:
+    return _half_pixel(size, count, step) if count > 1 else lambda i: 0.0
+
+
+def _half_pixel_symmetric(size: int, count: int, step: np.float32) -> Coordinate:
+    f32 = np.float32
+    offset = f32(size) / f32(2) * (f32(1) - f32(count) / (step * f32(size)))
+    return _half_pixel(size, count, step, offset)
+
+
+def _align_corners(size: int, count: int, step: np.float32) -> Coordinate:
+    f32 = np.float32
+    return lambda i: float(f32(i) * f32(size - 1) / f32(count - 1)) if count > 1 else 0.0
+
+
+def _asymmetric(size: int, count: int, step: np.float32) -> Coordinate:
+    return lambda i: float(np.float32(i) / step)
+
+
+def _tf_half_pixel_for_nn(size: int, count: int, step: np.float32) -> Coordinate:
+    return lambda i: float((np.float32(i) + np.float32(0.5)) / step)
+
+
+# By coordinate_transformation_mode: (elements of the input, of the output, scale) -> function from
+# an output index to its coordinate in the input. Coordinates are float32, as in torch and
+# onnxruntime: 1 / 0.2 is 5, so floor takes element 5.
+_COORDINATES: dict[str, Callable[[int, int, np.float32], Coordinate]] = {
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _half_pixel_symmetric,
+    "pytorch_half_pixel": _pytorch_half_pixel,
+    "align_corners": _align_corners,
+    "asymmetric": _asymmetric,
+    "tf_half_pixel_for_nn": _tf_half_pixel_for_nn,
+}
 
 _BEFORE_11 = "simple"  # ceil along an axis that shrinks, else floor
 _TAP = 2048  # work per tap, because it is computed in Python
@@ -107,11 +125,9 @@ def _axis_taps(context, node, size: int, count: int, scale: float) -> list[Taps]
     narrow = min(1.0, scale) if node.attrs.get("antialias", 0) else 1.0
     context.room(node, count * (1 + math.ceil(2 * reach / narrow)), 128, _TAP)
     context.room(node, size, 8, 8)
-    place = _coordinate(name, size, count, scale)
-    if place is None:
-        raise node.fail(
-            f"coordinate_transformation_mode {name!r}", "half_pixel, align_corners, asymmetric"
-        )
+    if name not in _COORDINATES:
+        raise node.fail(f"coordinate_transformation_mode {name!r}", ", ".join(_COORDINATES))
+    place = _COORDINATES[name](size, count, np.float32(scale))
     if node.attrs.get("mode", "nearest") == "nearest":
         nearest = node.attrs.get("nearest_mode", "round_prefer_floor")
         if nearest == _BEFORE_11:

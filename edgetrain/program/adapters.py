@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import ProgramError
 from ..formats import decoded
 from ..units.public import as_path
+from ..units.wording import listed
 from .atomic import unwritable, write_atomically
 from .finite import nonfinite
 from .mapped_file import check_files
@@ -51,12 +52,14 @@ def merged(program: Program, state: Mapping[str, np.ndarray]) -> dict[str, np.nd
 def write_adapter(program: Program, state: Mapping[str, np.ndarray], directory: str | Path) -> Path:
     """Write adapter_model.safetensors and adapter_config.json for peft.
 
+    Modules that are trained as a whole, such as a classification head, are `modules_to_save`.
+
     Args:
       state: the state in a checkpoint.
     Returns:
       The directory.
     Raises:
-      ProgramError: the Program has no adapters.
+      ProgramError: the Program has no adapters, or trains parameters that peft can't save.
       RunError: a value is not finite, or a file can't be written.
     """
     directory = as_path("export_adapter", directory, "a directory")
@@ -66,11 +69,16 @@ def write_adapter(program: Program, state: Mapping[str, np.ndarray], directory: 
             f"Program of {program.model_name!r}: no adapters. Compile the model with --lora."
         )
     shapes = {slot.name: slot.shape for slot in program.lasting}
+    modules = _whole_modules(program, layers)
+    names = [name for _, a, b, _ in layers for name in (a, b)]
+    names += [name for name in shapes if _module(name) in modules]
+    if program.mapped:
+        check_files(program.init)
     tensors = {}
-    for _, a, b, _ in layers:
-        for name in (a, b):
-            array = decoded(state[name], shapes[name])
-            tensors[_PREFIX + name] = np.ascontiguousarray(array, "<f4")
+    for name in names:
+        stored = state[name] if name in state else program.init[name]
+        array = decoded(stored, shapes[name])
+        tensors[_PREFIX + name] = np.ascontiguousarray(array, "<f4")
     wrong = nonfinite(tensors)
     if wrong:
         raise unfinite(directory, wrong)
@@ -78,7 +86,7 @@ def write_adapter(program: Program, state: Mapping[str, np.ndarray], directory: 
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise unwritable(directory, "-o", error) from error
-    text = json.dumps(_config(program, layers), indent=2) + "\n"
+    text = json.dumps(_config(program, layers, modules), indent=2) + "\n"
     files: dict[str, Callable[[BinaryIO], None]] = {
         WEIGHTS_FILE: lambda file: _safetensors(file, tensors),
         CONFIG_FILE: lambda file: _put(file, text.encode()),
@@ -86,6 +94,39 @@ def write_adapter(program: Program, state: Mapping[str, np.ndarray], directory: 
     for name, write in files.items():
         write_atomically(directory / name, write, links=False)
     return directory
+
+
+def _whole_modules(program: Program, layers) -> list[str]:
+    """Modules with parameters or running statistics that training changes besides the adapters.
+
+    Raises:
+      ProgramError: one has no module, is sparse, or its module contains an adapted layer.
+    """
+    facts = program.account.get("training", {})
+    changed = [
+        name for kind in ("trained", "moves") for name in facts.get(kind, {}).get("names", ())
+    ]
+    own = {name for _, a, b, _ in layers for name in (a, b)}
+    rest = [name for name in changed if name not in own]
+    stored = {slot.name for slot in program.lasting}
+    wrong = [
+        name
+        for name in rest
+        if name not in stored
+        or not _module(name)
+        or any(weight.startswith(_module(name) + ".") for weight, *_ in layers)
+    ]
+    if wrong:
+        raise ProgramError(
+            f"Program of {program.model_name!r}: {listed(wrong)}: also trained, and an adapter "
+            "can't hold this. Export the whole model (export_onnx, or export without --adapter)."
+        )
+    return list(dict.fromkeys(map(_module, rest)))
+
+
+def _module(name: str) -> str:
+    """The module of a parameter."""
+    return name.rpartition(".")[0]
 
 
 def unfinite(path: Path, name: str) -> Exception:
@@ -120,7 +161,7 @@ def _safetensors(file: BinaryIO, tensors: Mapping[str, np.ndarray]) -> None:
         file.write(array.tobytes())
 
 
-def _config(program: Program, layers) -> dict[str, Any]:
+def _config(program: Program, layers, modules: list[str]) -> dict[str, Any]:
     """The LoRA configuration for peft; `target_modules` are full names."""
     lora = program.recipe["lora"]
     alpha = float(lora["alpha"])
@@ -139,7 +180,7 @@ def _config(program: Program, layers) -> dict[str, Any]:
         "init_lora_weights": True,
         "use_rslora": False,
         "use_dora": False,
-        "modules_to_save": None,
+        "modules_to_save": modules or None,
         "layers_to_transform": None,
         "layers_pattern": None,
         "rank_pattern": {},

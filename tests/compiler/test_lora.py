@@ -5,6 +5,7 @@ import json
 import numpy as np
 import onnxruntime
 import pytest
+import safetensors.numpy
 import torch
 
 import edgetrain as et
@@ -356,29 +357,64 @@ def test_export_command_writes_the_adapter(samples, tmp_path, capsys):
     assert b"base_model.model.b.q.lora_B.weight" in header
 
 
-def test_peft_reads_the_adapter(tmp_path):
+class Body(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.v, self.head = (torch.nn.Linear(*sizes) for sizes in ((6, 8), (8, 5), (5, 3)))
+
+    def forward(self, x):
+        return self.head(torch.relu(self.v(torch.relu(self.q(x)))))
+
+
+@pytest.fixture
+def adapted(tmp_path):
+    """Train some parameters of a Body besides its adapters: the module, an input, and a Trainer."""
+    opened = []
+
+    def make(*train):
+        torch.manual_seed(0)
+        body, x = Body(), torch.randn(8, 6)
+        path = et.exporters.export_torch(body, (x,), tmp_path / "body.onnx")
+        more = {"train": list(train)} if train else {}
+        program = et.compile(
+            path, lora="r=2,targets=q,v", minibatch=8, optimizer=et.SGD(lr=0.5), **more
+        )
+        trainer = et.Trainer(program)
+        opened.append(trainer)
+        for _ in range(5):
+            trainer.step(x.numpy(), np.arange(8, dtype=np.int32) % 3)
+        return body, x, trainer
+
+    yield make
+    for trainer in opened:
+        trainer.close()
+
+
+@pytest.mark.parametrize("train", [(), ("head.*",), ("head.bias",)])
+def test_peft_reads_the_adapter(adapted, train, tmp_path):
     peft = pytest.importorskip("peft", reason="peft is not installed")
-
-    class Body(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.q, self.v = torch.nn.Linear(6, 8), torch.nn.Linear(8, 3)
-
-        def forward(self, x):
-            return self.v(torch.relu(self.q(x)))
-
-    torch.manual_seed(0)
-    body, x = Body(), torch.randn(8, 6)
-    path = et.exporters.export_torch(body, (x,), tmp_path / "body.onnx")
-    program = et.compile(path, lora="r=2,targets=q,v", minibatch=8, optimizer=et.SGD(lr=0.5))
-    trainer = et.Trainer(program)
-    for _ in range(5):
-        trainer.step(x.numpy(), np.arange(8, dtype=np.int32) % 3)
+    body, x, trainer = adapted(*train)
     folder = trainer.export_adapter(tmp_path / "adapter")
     with torch.no_grad():
         out = peft.PeftModel.from_pretrained(body, folder)(x).numpy()
     np.testing.assert_allclose(out, trainer.predict(x.numpy()), rtol=1e-4, atol=1e-5)
-    trainer.close()
+
+
+def test_an_adapter_has_the_modules_trained_besides_it(adapted, tmp_path):
+    _, _, trainer = adapted("head.bias")
+    folder = trainer.export_adapter(tmp_path / "adapter")
+    config = json.loads((folder / CONFIG_FILE).read_text())
+    found = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
+    assert config["modules_to_save"] == ["head"]
+    for name in ("head.weight", "head.bias"):
+        np.testing.assert_array_equal(found[f"base_model.model.{name}"], trainer.parameters[name])
+
+
+def test_a_bias_trained_beside_an_adapter_is_not_exported_with_it(adapted, tmp_path):
+    _, _, trainer = adapted("q.bias")
+    with pytest.raises(ProgramError, match="q.bias: also trained.*Export the whole model"):
+        trainer.export_adapter(tmp_path / "adapter")
+    assert not (tmp_path / "adapter").exists()
 
 
 def test_a_merged_weight_that_is_not_finite_is_not_exported(tmp_path):

@@ -93,3 +93,17 @@ def test_check_names_the_first_output_that_departs(tmp_path):
         net.b.bias += 1.0
     with pytest.raises(ModelError, match="output 'second'"):
         check_file(path, net, (x,), inventory)
+
+
+@pytest.mark.parametrize("norm", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm])
+def test_layers_that_are_estimated_in_training_are_exported_with_a_warning(tmp_path, norm):
+    torch.manual_seed(0)
+    net = nn.Sequential(norm(nn.Linear(6, 4)))
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.copy_(torch.randn(weight.shape))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        export_torch(net, torch.zeros(3, 6), tmp_path / "model.onnx")
+    found = [str(each.message) for each in caught if each.category is ExportWarning]
+    assert any("depends on self.training" in message for message in found)

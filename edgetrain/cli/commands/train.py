@@ -217,7 +217,7 @@ def _start_event(program: Program, trainer: Trainer, arguments: Namespace) -> di
     each, count = trainer.checkpoint_nbytes, _checkpoints(trainer, arguments)
     kept = min(count, max(FEWEST, arguments.save_total_limit))
     seconds = trainer.save_seconds
-    line = f"checkpoints: {each:,} bytes each, last {kept} kept" + (
+    line = f"checkpoints: {each:,} bytes of numbers each, last {kept} kept" + (
         f", at least every {duration(seconds)}" if seconds else ""
     )
     return {

@@ -21,6 +21,7 @@ from ...ops.model import Model
 from ...ops.registry import OnnxNode
 from ...units import finite_number
 from ...units.options import typed
+from ...units.wording import listed
 
 _PRODUCTS = ("MatMul", "Gemm")
 _LAYOUT = ("Transpose", "Identity", "Cast")  # between a weight and the product
@@ -159,10 +160,10 @@ def layers_of(model: Model, lora: Lora) -> list[Layer]:
     weights = _found(model, lora)
     for pattern in lora.targets:
         if not any(replace(lora, targets=(pattern,)).names(n) for n in _named(model, weights)):
-            some = [_module(name) for name in _found(model, None)][:3]
+            found = [_module(name) for name in _found(model, None)]
             raise UsageError(
                 f"lora: target {pattern!r}: no weight of a MatMul or Gemm has this name; the model "
-                f"has {', '.join(some) or 'none'}. 'edgetrain inspect' lists all."
+                f"has {listed(found) or 'none'}. 'edgetrain inspect' lists all."
             )
     return [
         Layer(name, f"{_module(name)}.lora_A.weight", f"{_module(name)}.lora_B.weight", turned)

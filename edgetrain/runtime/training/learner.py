@@ -171,7 +171,7 @@ class Learner(Uncopied):
 
     @property
     def checkpoint_nbytes(self) -> int:
-        """Approximate size of a checkpoint."""
+        """Bytes of a checkpoint's numbers; names and shapes take some KB more."""
         return sum(array.nbytes for array in self.session.state().values())
 
     @property
