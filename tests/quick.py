@@ -22,5 +22,12 @@ def slow_except(values: Iterable[Any], *quick: Any) -> list[Any]:
     return slow_unless(values, lambda value: value in quick)
 
 
+def slow_between(values: Iterable[Any], every: int) -> list[Any]:
+    """Like `slow_unless`: the first value and each `every`-th one after it are quick."""
+    values = list(values)
+    quick = values[::every]
+    return slow_unless(values, lambda value: any(value is one for one in quick))
+
+
 def _arguments(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)

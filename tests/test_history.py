@@ -10,6 +10,7 @@ import pytest
 from edgetrain.history import COLUMNS, MOST_ROWS, History
 from edgetrain.report.run_page import run_page
 from edgetrain.runtime.loading.program import load_program
+from tests.quick import slow_between
 
 
 def event(step: int, **more) -> dict:
@@ -112,7 +113,7 @@ PLACES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("where", slow_between(PLACES, 3))
 def test_damage_to_a_history_ends_no_run(tmp_path: Path, where: str, digits_edge: Path) -> None:
     path, program = tmp_path / "history.json", load_program(digits_edge)
     for odd in [*ODD, "\ud800", 1e308, -1e308, 0, 2**53]:

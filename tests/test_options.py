@@ -32,6 +32,7 @@ from edgetrain.runtime.training.settings import Settings
 from edgetrain.units.options import NEEDS, flag
 from edgetrain.units.plugin import Plugin
 from tests.digits_runs import MODEL
+from tests.quick import slow_between
 from tools import keywords
 
 # Option of the compiler -> (what is given, what else it takes to mean anything). The options that
@@ -412,7 +413,7 @@ def seen(
     return run
 
 
-@pytest.mark.parametrize(("command", "option"), DIFFERS)
+@pytest.mark.parametrize(("command", "option"), slow_between(DIFFERS, 2))
 def test_options_make_a_run_differ(command: str, option: str, seen) -> None:
     given, base = DIFFERS[command, option]
     assert seen(command, given) != seen(command, base)

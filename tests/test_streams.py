@@ -17,6 +17,7 @@ from edgetrain.cli import main
 from edgetrain.kernels.cache import library
 from edgetrain.runtime.run.checkpoint import latest, step_files
 from edgetrain.screen.streams import Stream, lost
+from tests.quick import slow_between
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 WAYS = ("closed", "full", "pipe")
@@ -50,7 +51,7 @@ def train(edge: Path, out: Path, *more: object) -> list[object]:
 
 
 @pytest.mark.parametrize("json_", [False, True], ids=["text", "json"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", slow_between(WAYS, 2))
 @pytest.mark.parametrize("which", [(1,), (2,), (0, 1, 2)], ids=str)
 def test_training_goes_on_and_the_run_is_whole(
     digits_edge: Path, tmp_path: Path, which: tuple[int, ...], way: str, json_: bool
@@ -80,7 +81,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", slow_between(COMMANDS, 2))
 def test_a_command_says_that_its_output_is_lost(digits_edge: Path, name: str, way: str) -> None:
     argv = [digits_edge if word == "EDGE" else word for word in COMMANDS[name]]
     status, _, stderr = ended(argv, {1: way}, EDGETRAIN_PROGRESS="0")

@@ -15,6 +15,7 @@ from edgetrain.bundle.writing import write_bundle
 from edgetrain.errors import UsageError
 from edgetrain.runtime.samples.check import state_digest
 from tests.bundle.loaded import Loaded
+from tests.quick import slow_between
 
 STEPS = 5
 CASES = {
@@ -31,7 +32,7 @@ def compiled(model, **options):
     return et.compile(model, minibatch=8, microbatch=4, threads=1, **options)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_between(CASES, 2))
 def test_frozen_weights_are_constants_and_steps_have_the_bits_of_python(case, two_layers):
     program = compiled(two_layers, **CASES[case])
     assert program.mapped

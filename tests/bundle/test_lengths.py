@@ -126,9 +126,7 @@ class Own:
         return 0
 
 
-@pytest.mark.parametrize(
-    "name", slow_except(CASES, "masked", "half", "tokens", "fused", "threads", "losses")
-)
+@pytest.mark.parametrize("name", slow_except(CASES, "masked", "half", "tokens"))
 def test_steps_have_the_bits_of_python(name):
     program = case(name)
     net = made_up(Loaded(program, sets_of(program)).net())

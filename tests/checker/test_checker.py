@@ -16,6 +16,7 @@ from edgetrain.kernels.tapes.decode import bound
 from edgetrain.program import Program
 from edgetrain.runtime.samples.check import made_up_filler
 from edgetrain.runtime.session import Session
+from tests.quick import slow_between
 
 from ..fuzz.nets import NETS
 from ..test_arrows import PACKAGE
@@ -121,7 +122,7 @@ def test_a_value_that_the_program_has_no_slot_for_is_refused() -> None:
         prove(net(ONE).meanings, replace(program, persistent=fewer))
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", slow_between(NETS, 3))
 def test_mutants_inside_their_bounds_are_refused_or_harmless(name: str) -> None:
     tally = Tally()
     for number in range(25):

@@ -13,6 +13,7 @@ from edgetrain.cli import main
 from edgetrain.errors import ProgramError
 from edgetrain.exporters import export_torch
 from tests.digits_runs import digits_program
+from tests.quick import slow_between
 
 CASES = {
     "plain": {},
@@ -29,7 +30,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_between(CASES, 3))
 def test_a_file_is_proved_against_its_own_model(case: str, tmp_path: Path, capsys) -> None:
     path = tmp_path / "digits.edge"
     program = digits_program(**CASES[case])

@@ -81,7 +81,7 @@ def test_a_rung_is_taken_where_it_helps(path_of, case: str) -> None:
     assert least < plain if taken else least == plain
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_unless(CASES, lambda case: case != "segments"))
 def test_a_budget_changes_no_rung_and_no_bit(path_of, case: str, tmp_path: Path) -> None:
     _, times, allow, taken = CASES[case]
     given = {"minibatch": 4, "microbatch": 2, "allow": allow}

@@ -18,6 +18,7 @@ from edgetrain.compiler.compilation import Compilation
 from edgetrain.compiler.pipeline import build_graphs
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
+from tests.quick import slow_between
 
 pytestmark = pytest.mark.usefixtures("every_rung")
 
@@ -156,7 +157,7 @@ def check_equals_whole(model, x) -> None:
         np.testing.assert_allclose(gradient, expected[name], 0, 2e-5 * size, err_msg=name)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", slow_between(WAYS, 2))
 def test_attention_gives_what_the_whole_matrix_gives(nets, way: str) -> None:
     model, x = nets(way), ids()
     assert "attention_bwd" in ops_of(model) and "softmax" not in ops_of(model)

@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812 - its own name
 import edgetrain as et
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
-from tests.quick import slow_unless
+from tests.quick import slow_between, slow_unless
 
 N, T, C, H, LAYERS, CLASSES = 4, 5, 3, 6, 2, 3
 # Storage of weights and values -> relative tolerance of loss and outputs, absolute of weights.
@@ -188,7 +188,7 @@ def names_of(path: Path) -> list[str]:
         product([N, N // 2, 1], TOLERANCES), lambda pair: pair[1] == "fp32" or pair[0] == N // 2
     ),
 )
-@pytest.mark.parametrize(("kind", "loss"), LOSSES)
+@pytest.mark.parametrize(("kind", "loss"), slow_between(LOSSES, 2))
 def test_training_along_the_named_axes_is_torchs(
     made, kind, loss, microbatch, precision, tmp_path
 ) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 import edgetrain as et
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
+from tests.quick import slow_between
 
 from .nets import conv_bn_relu_conv
 
@@ -193,7 +194,7 @@ def _samples(program, net: str):
     return draw.integers(0, WORDS, (n, TIME)), draw.integers(0, WORDS, (n, TIME))
 
 
-@pytest.mark.parametrize("case", TOGETHER)
+@pytest.mark.parametrize("case", slow_between(TOGETHER, 2))
 def test_choices_together_have_the_same_bits_in_every_plan(path_of, case, tmp_path) -> None:
     net, options = _options(case)
     fast = et.compile(path_of(net), **options)

@@ -17,6 +17,7 @@ from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
 from edgetrain.losses import Loss
 from edgetrain.ops.linear_loss import parts
+from tests.quick import slow_between
 
 pytestmark = pytest.mark.usefixtures("every_rung")
 
@@ -107,7 +108,7 @@ def test_slices_equal_torch_for_every_reduction(words, kind: str, loss: str) -> 
     assert report.ok, report.summary()
 
 
-@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("stored", slow_between(STORED, 2))
 @pytest.mark.parametrize("kind", ["tied", "turned", "plain"])
 def test_slices_equal_torch_in_every_storage(words, kind: str, stored: str) -> None:
     report = parity(words(kind), steps=2, minibatch=4, **SLICES, **STORED[stored])

@@ -63,7 +63,7 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("taken", slow_except(TAKEN, "nothing", "blocks", "all"))
+@pytest.mark.parametrize("taken", slow_except(TAKEN, "all"))
 def test_what_was_saved_adds_up_to_the_plan(path: Path, taken: str) -> None:
     model, options = et.load_onnx(path), make_options(minibatch=4, **TAKEN[taken])
     plan, front, _ = plan_model(model, options)

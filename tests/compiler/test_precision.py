@@ -14,7 +14,7 @@ from edgetrain.errors import ModelError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.ops.registry import op
 from edgetrain.runtime.samples.check import checked_run
-from tests.quick import slow_except
+from tests.quick import slow_between, slow_except
 
 from ..kept import kept
 from .nets import Net, graphs, residual
@@ -105,7 +105,7 @@ MEMORY = [{"model_memory": name} for name in ("fp32", "fp16", "int8")]
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("memory", MEMORY, ids=lambda one: one["model_memory"])
-@pytest.mark.parametrize("way", OF_WEIGHTS)
+@pytest.mark.parametrize("way", slow_between(OF_WEIGHTS, 3))
 def test_what_is_computed_of_a_weight_is_compiled_or_refused_with_what_would(
     way: str, memory: dict, precision: str
 ) -> None:

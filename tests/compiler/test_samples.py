@@ -23,7 +23,7 @@ from edgetrain.errors import BudgetError, DataError, UsageError
 from edgetrain.exporters import export_torch
 from edgetrain.exporters.parity import parity
 from edgetrain.importer.decode import decode
-from tests.quick import slow_unless
+from tests.quick import slow_between, slow_except, slow_unless
 
 MINIBATCH, WIDTH = 8, 5
 
@@ -141,7 +141,7 @@ def nets(tmp_path_factory: pytest.TempPathFactory):
     return of
 
 
-@pytest.mark.parametrize("way", LOSSES)
+@pytest.mark.parametrize("way", slow_between(LOSSES, 2))
 def test_what_a_loss_is_of_its_samples(nets, way: str) -> None:
     model = nets(way)[-1]
     options = make_options(minibatch=MINIBATCH, loss="output")
@@ -152,7 +152,7 @@ def test_what_a_loss_is_of_its_samples(nets, way: str) -> None:
     assert bool(found.why) is not splits
 
 
-@pytest.mark.parametrize("microbatch", [MINIBATCH, MINIBATCH // 2, 1])
+@pytest.mark.parametrize("microbatch", slow_except([MINIBATCH, MINIBATCH // 2, 1], MINIBATCH // 2))
 @pytest.mark.parametrize("way", LOSSES)
 def test_a_step_is_torchs_or_refused(nets, way: str, microbatch: int) -> None:
     net, a, b, model = nets(way)
@@ -179,7 +179,7 @@ def test_a_step_is_torchs_or_refused(nets, way: str, microbatch: int) -> None:
         np.testing.assert_allclose(moved[name], expected, 2e-6, 2e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("microbatch", [MINIBATCH // 2, 1])
+@pytest.mark.parametrize("microbatch", slow_except([MINIBATCH // 2, 1], 1))
 @pytest.mark.parametrize("way", LOSSES)
 def test_parity_of_microbatches_is_torchs_minibatch_or_refused(nets, way: str, microbatch) -> None:
     model = nets(way)[-1]

@@ -16,6 +16,7 @@ from edgetrain.formats import csr
 from edgetrain.formats.csr import POOL
 from edgetrain.ops.model import Model
 from edgetrain.sparse import DSR
+from tests.quick import slow_except
 
 from .nets import Net
 
@@ -216,7 +217,7 @@ def _close(found: np.ndarray, expected: np.ndarray, scale: float, tolerance: flo
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 2e-5), ("fp16", 2e-2)])
-@pytest.mark.parametrize("distribution", ["uniform", "erk"])
+@pytest.mark.parametrize("distribution", slow_except(["uniform", "erk"], "erk"))
 @pytest.mark.parametrize("net", ["model", "linear", "language"])
 def test_gradients_at_the_nonzeros_are_those_of_the_dense_model(
     net, precision, tolerance, distribution, request

@@ -17,12 +17,13 @@ from edgetrain.compiler.plan.candidates import Plan
 from edgetrain.errors import EdgetrainError
 from edgetrain.ops.model import Model
 from examples.zoo import ZOO
+from tests.quick import slow_between
 from tests.zoo_files import zoo_file
 
 MINIBATCH = 8
 
 
-@pytest.fixture(scope="module", params=ZOO)
+@pytest.fixture(scope="module", params=slow_between(ZOO, 2))
 def zoo_model(request: pytest.FixtureRequest):
     """Return (zoo entry, its model)."""
     return ZOO[request.param], et.load_onnx(zoo_file(request.param))

@@ -24,6 +24,7 @@ from edgetrain.ir import Builder
 from edgetrain.losses import Loss
 from edgetrain.program import WEIGHT
 from edgetrain.runtime.microbatch import run_minibatch
+from tests.quick import slow_between
 
 
 class _Net(nn.Module):
@@ -473,7 +474,7 @@ STORED = [
 
 
 @pytest.mark.parametrize("optimizer", [et.SGD(lr=0.1, momentum=0.9), et.AdamW(lr=1e-3)])
-@pytest.mark.parametrize("stored", STORED)
+@pytest.mark.parametrize("stored", slow_between(STORED, 2))
 def test_parity_holds_with_model_memory_in_blocks(wide, optimizer, stored):
     """The reference uses the rounded weights, so an fp32 loss meets the tolerance of fp32."""
     report = parity(wide, steps=2, optimizer=optimizer, **stored)

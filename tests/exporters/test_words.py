@@ -14,7 +14,7 @@ import edgetrain as et
 from edgetrain.errors import ModelError
 from edgetrain.exporters import ExportWarning, export_torch
 from edgetrain.exporters.parity import parity
-from tests.quick import slow_except
+from tests.quick import slow_between, slow_except
 
 from .exported import run
 
@@ -177,12 +177,12 @@ def _volumes(x, _):
 @pytest.mark.filterwarnings("ignore:size_average and reduce:UserWarning")
 @pytest.mark.parametrize(
     "after",
-    [
+    slow_between([
         _attention, _windows, _one_head, _heads, _by_position, _distances, _same_distances,
         _bags, _smooth_entropy, _entropy_of_maps, _mean_entropy, _plain_entropy,
         _soft_entropy, _gaussian, _products, _volumes, _by_other_names, _sinc, _hidden, _means,
         _margins, _old_arguments, _resized,
-    ],
+    ], 2),
 )  # fmt: skip
 def test_functions_mean_what_the_module_means(tmp_path, after):
     net, x = _Net(after), torch.randn(3, 6)

@@ -12,6 +12,7 @@ from edgetrain.exporters.parity import parity
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
 from edgetrain.losses import Loss
+from tests.quick import slow_except
 
 from ..compiler.nets import Net
 from .cases import LOSS_CASES
@@ -25,7 +26,7 @@ def linear(shape: tuple[int, ...]):
 
 
 @pytest.mark.parametrize("case", LOSS_CASES)
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", slow_except(["fp32", "fp16"], "fp32"))
 def test_loss_and_gradients_equal_torchs(case, precision):
     loss, shape = LOSS_CASES[case]
     report = parity(linear(shape), loss=loss, steps=2, minibatch=6, precision=precision)

@@ -96,7 +96,7 @@ def test_case_prediction_equals_torch(case):
     np.testing.assert_allclose(harness.predict(compiled, built), built.output, 1e-4, 1e-5)
 
 
-@EACH
+@FIRST
 def test_case_is_bit_identical_for_one_thread_and_at_the_minimum_budget(case):
     built, compiled, (loss, grads) = _plain(case)
     smallest = harness.program(built, budget=compiled.account["min_budget_nbytes"])

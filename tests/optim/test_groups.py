@@ -18,6 +18,7 @@ from tests.bundle.loaded import Loaded
 from tests.compiler.nets import Net, residual
 from tests.fuzz.nets import _words as table
 from tests.optim.cases import DIGITS
+from tests.quick import slow_between
 
 GROUPS = [et.Group("two.*", lr=0.07, weight_decay=0), et.Group("*.b", lr=0.02)]
 STEPS = 4
@@ -121,7 +122,7 @@ STORED = {
 }
 
 
-@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("name", slow_between(STORED, 2))
 def test_a_group_of_all_has_the_bits_of_a_run_at_its_rate(name):
     """A ratio of 2 is exact, so every number that an update computes from the rate is the same."""
     build, options = STORED[name]

@@ -22,6 +22,7 @@ from edgetrain.kernels import control
 from edgetrain.optim import OPTIMIZERS, SGD, Adam, AdamW, Optimizer, make_optimizer
 from edgetrain.runtime.session import Session
 from edgetrain.units.plugin import option
+from tests.quick import slow_between
 
 from .cases import DIGITS, OPTIMIZER_CASES
 
@@ -95,7 +96,7 @@ def test_optimizer_equals_torch_for_ten_steps(case):
         np.testing.assert_allclose(found[name], theirs[name], rtol=2e-6, atol=2e-6)
 
 
-@pytest.mark.parametrize("case", OPTIMIZER_CASES)
+@pytest.mark.parametrize("case", slow_between(OPTIMIZER_CASES, 3))
 def test_threads_change_no_bit_of_an_update_in_fp16(case):
     """And it stays near torch's: ten roundings of weights below 4, each off by at most 2^-9."""
     optimizer, found = OPTIMIZER_CASES[case], {}

@@ -145,10 +145,8 @@ class Padded(torch.nn.Module):
         return self.body(input_ids=x, attention_mask=mask).logits
 
 
-@pytest.mark.parametrize(
-    "name",
-    [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in CLASSES if n != "vit"],
-)
+@pytest.mark.slow  # masks are covered by tests/compiler/test_attention.py, too
+@pytest.mark.parametrize("name", [name for name in CLASSES if name != "vit"])
 def test_transformer_with_an_attention_mask_has_the_gradients_of_its_own_module(name, tmp_path):
     """The mask is an input; values after the end of a sample change nothing."""
     module, path = Padded(made(name)[0].body).train(), tmp_path / "masked.onnx"

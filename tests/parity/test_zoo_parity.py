@@ -13,11 +13,9 @@ _FAST = {
     "mlp",
     "conv1d",
     "keyword",
-    "resnet18",
     "vgg16_bn",
     "mobilenet_v2",
     "wrn28_2",
-    "transformer_encoder",
     "vit_tiny",
 }
 _MODELS = [pytest.param(n, marks=[] if n in _FAST else [pytest.mark.slow]) for n in ZOO]

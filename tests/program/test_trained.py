@@ -21,7 +21,7 @@ from edgetrain.program.trained import export_trained, write_initial
 from examples.zoo import ZOO
 from tests.exporters.exported import attribute, initializers, nodes
 from tests.importer.plain_nets import EXPORTERS, NETS, exported
-from tests.quick import slow_unless
+from tests.quick import slow_between, slow_except, slow_unless
 from tests.twins import train_step
 from tests.zoo_files import zoo_file
 
@@ -299,7 +299,7 @@ def _assert_comes_back(path, tmp_path):
         np.testing.assert_array_equal(again.initializers[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize("name", sorted(ZOO))
+@pytest.mark.parametrize("name", slow_between(sorted({*ZOO} - {*LARGE}), 2) + slow_except(LARGE))
 def test_a_programs_model_comes_back_as_it_was(name, tmp_path):
     _assert_comes_back(_zoo_model(name)[0], tmp_path)
 

@@ -21,6 +21,7 @@ from edgetrain.runtime.loading.program import load_program
 from examples.zoo import ZOO
 from tests.compiler.nets import Net
 from tests.digits_runs import CHOICES, MODEL
+from tests.quick import slow_except
 from tests.zoo_files import zoo_file
 
 
@@ -81,7 +82,10 @@ def test_the_arena_of_a_program_is_that_of_its_plan(digits_edge: Path) -> None:
 
 @pytest.mark.parametrize("least", [True, False])
 @pytest.mark.parametrize(
-    "name", ["mlp", "keyword", "densenet", "autoencoder", "lstm_language_model"]
+    "name",
+    slow_except(
+        ["mlp", "keyword", "densenet", "autoencoder", "lstm_language_model"], "mlp", "keyword"
+    ),
 )
 def test_the_page_of_a_run_has_the_peak_and_the_recomputation_of_its_plan(
     tmp_path: Path, name: str, least: bool

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import edgetrain as et
+from tests.quick import slow_except
 from tests.runtime.conftest import assert_same_bits
 from tests.runtime.models import write_rows
 
@@ -79,7 +80,7 @@ def callbacks(name: str) -> list:
     return made[name]
 
 
-@pytest.mark.parametrize("every", [0, 1, 3, 6])
+@pytest.mark.parametrize("every", slow_except([0, 1, 3, 6], 0, 3))
 @pytest.mark.parametrize("name", ["none", "scheduler", "plateau", "best", "stopping"])
 def test_a_rollback_keeps_what_callbacks_did(model, tmp_path, name, every) -> None:
     data = batches(4)

@@ -10,6 +10,7 @@ from torch import nn
 import edgetrain as et
 from edgetrain.exporters import export_torch
 from edgetrain.kernels import control
+from tests.quick import slow_between
 
 SIZE, STEPS = 0.01, 400
 
@@ -47,7 +48,7 @@ OPTIMIZERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", slow_between(OPTIMIZERS, 3))
 def test_small_gradients_train_as_in_fp32(path: Path, name: str) -> None:
     losses = {}
     for precision in ("fp32", "fp16"):

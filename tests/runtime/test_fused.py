@@ -13,7 +13,7 @@ from edgetrain.runtime.run.checkpoint import latest
 from edgetrain.runtime.run.rollback import MOST
 from tests.digits_runs import digits_program
 from tests.optim.cases import DIGITS
-from tests.quick import slow_except
+from tests.quick import slow_between, slow_except
 from tests.runtime.conftest import assert_same_bits
 from tests.runtime.models import write_forked
 
@@ -47,9 +47,7 @@ def state_after(compiled, out, steps=STEPS, data="digits", **settings):
         trainer.close()
 
 
-@pytest.mark.parametrize(
-    "case", slow_except(CASES, "sgd", "adam", "int8", "sparse int8 adafactor", "fp16", "frozen")
-)
+@pytest.mark.parametrize("case", slow_except(CASES, "adam", "sparse int8 adafactor", "fp16"))
 def test_fused_updates_have_the_bits_of_others_in_every_plan(case: str, tmp_path: Path) -> None:
     options = CASES[case]
     expected = state_after(program(**options), None)
@@ -67,7 +65,7 @@ def test_fused_updates_have_the_bits_of_others_in_every_plan(case: str, tmp_path
 LAYERS = {name: one for name, one in DIGITS.items() if not one.sums}
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", slow_between(LAYERS, 3))
 def test_layers_of_the_pool_are_updated_one_by_one(name: str, tmp_path: Path) -> None:
     model = et.load_onnx(write_forked(tmp_path / "forked.onnx", blocks=4))
     options = {"density": 0.3, "minibatch": 16, "microbatch": 16, "optimizer": LAYERS[name]}

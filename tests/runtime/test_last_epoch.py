@@ -47,7 +47,7 @@ def trained(
 
 
 @pytest.mark.parametrize("name", slow_except(SAVES, "by steps"))
-@pytest.mark.parametrize("killed", [1, 2], ids=["a pass", "the run"])
+@pytest.mark.parametrize("killed", slow_except([1, 2], 2), ids=["a pass", "the run"])
 def test_an_epoch_that_was_killed_at_its_end_is_told_by_the_run_that_goes_on(
     forked_program: Program, tmp_path: Path, name: str, killed: int
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_run_that_has_ended_tells_nothing_again(forked_program: Program, tmp_p
     assert {path.name: path.read_bytes() for path in out.glob("*.ckpt")}.keys() == before.keys()
 
 
-@pytest.mark.parametrize("name", SAVES)
+@pytest.mark.parametrize("name", slow_except(SAVES, "by steps"))
 def test_a_run_that_stopped_early_has_ended(
     forked_program: Program, tmp_path: Path, name: str
 ) -> None:

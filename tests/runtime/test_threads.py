@@ -54,7 +54,7 @@ def copied(trainer: et.Trainer) -> dict[str, np.ndarray]:
 
 
 def test_predictions_amid_training_are_of_one_step_and_move_nothing(net, tmp_path: Path) -> None:
-    steps, outputs, seen = 200, list[bytes](), set[bytes]()
+    steps, outputs, seen = 80, list[bytes](), set[bytes]()
 
     def after(trainer: et.Trainer, *_: Any) -> None:
         seen.add(trainer.predict(X[:40]).tobytes())

@@ -14,6 +14,7 @@ from edgetrain.runtime.run import checkpoint
 from edgetrain.runtime.run.checkpoint import latest, step_files, step_of
 from edgetrain.runtime.training import learner
 from edgetrain.runtime.training.settings import SAVE_SECONDS
+from tests.quick import slow_except
 from tests.runtime.conftest import Compile, assert_same_bits
 from tests.runtime.online_net import compiled, drawn, exported
 
@@ -43,7 +44,9 @@ RAISED = (Gone("no"), ValueError("no"), OSError(errno.EIO, "no"), KeyboardInterr
 
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("way", ["stream", "source", "event", "callback"])
+@pytest.mark.parametrize(
+    "way", slow_except(["stream", "source", "event", "callback"], "source", "callback")
+)
 def test_the_state_is_saved_on_the_way_out_of_any_exception(
     net: Program, tmp_path: Path, error: BaseException, way: str
 ) -> None:

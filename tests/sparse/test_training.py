@@ -23,6 +23,7 @@ from edgetrain.runtime.loading.program import load_program
 from edgetrain.runtime.run.state import load_state
 from edgetrain.runtime.session import Session
 from edgetrain.sparse import DSR, SET
+from tests.quick import slow_except
 
 from ..runtime.conftest import assert_same_bits, trained_state
 from ..runtime.models import write_forked, write_mlp
@@ -206,7 +207,7 @@ def _few_inputs_matter() -> dict[str, np.ndarray]:
     return {"x_train": x[:1024], "y_train": y[:1024], "x_test": x[1024:], "y_test": y[1024:]}
 
 
-@pytest.mark.parametrize("method", ["dsr", "set"])
+@pytest.mark.parametrize("method", slow_except(["dsr", "set"], "set"))
 def test_at_density_0_1_rewiring_beats_a_fixed_random_pattern(method: str, tmp_path: Path) -> None:
     data, losses = _few_inputs_matter(), {}
     for rewiring in (method, "none"):

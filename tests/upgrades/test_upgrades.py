@@ -28,6 +28,7 @@ from edgetrain.runtime.loading.program import load_program
 from edgetrain.runtime.run.checkpoint import latest
 from edgetrain.runtime.run.folder import RunFolder
 from tests.digests import digest
+from tests.quick import slow_between
 
 from .kinds import KINDS, STOPPED, WHOLE, samples
 from .make import EXPECTED, FOLDER, MODEL, RUN, reached, read_set
@@ -86,7 +87,7 @@ def check_carried(before: Path, after: Path) -> None:
     assert old.meta["step"] == STOPPED
 
 
-@pytest.mark.parametrize("name, kind", RUNS)
+@pytest.mark.parametrize("name, kind", slow_between(RUNS, 3))
 def test_a_run_of_an_earlier_version_goes_on(name: str, kind: str, tmp_path: Path) -> None:
     """With the same bits if kernels have the same revisions; otherwise migrated, with its state."""
     folder, wanted = unpacked(name, kind, tmp_path), expected(name, kind)
