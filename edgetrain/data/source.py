@@ -42,6 +42,14 @@ def natural(dtype: np.dtype, scaled: bool) -> np.dtype:
     return np.dtype(np.float32 if scaled or dtype.kind == "f" else np.int64)
 
 
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
 class Scale(NamedTuple):
     """value * factor + shift in fp32; both broadcast to one sample."""
 
@@ -214,6 +222,7 @@ class Source(Uncopied, ABC):
         Raises:
           DataError: names the first bad sample.
         """
+        self._check_words(names or ())
         # Fields with an exempt value are left to `fill`.
         held = {n: limit for n, limit in self.limits.items() if n == "y" or n not in self.ignored}
         floats = [] if self.allow_nonfinite else self._floats(names)
@@ -226,6 +235,16 @@ class Source(Uncopied, ABC):
         except OSError as error:
             raise unreadable(self.name, error) from error
         self._looked_at = asked
+
+    def _check_words(self, names: Collection[str]) -> None:
+        """Refuse words as targets of a loss without classes: it would take their numbers in
+        alphabetical order. Two words may be 0 and 1."""
+        words = [] if "y" in self._asked or "y" not in names else self.labels or []
+        if len(words) > 2 and not all(map(_is_number, words)):
+            raise DataError(
+                f"{self.name}: labels are words ({', '.join(words)[:120]}); expected numbers for "
+                "this loss. Use cross_entropy, or give numbers as targets."
+            )
 
     def scan(  # noqa: B027 - to look at nothing is a choice
         self, limits: Mapping[str, int], ignore_index: int | None

@@ -251,3 +251,14 @@ def test_augmented_runs_resume_bit_for_bit(model: Path, tmp_path: Path) -> None:
 
     run(tmp_path / "run", 7)
     assert run(tmp_path / "run", 15) == run(None, 15)
+
+
+def test_words_are_targets_of_a_loss_with_classes() -> None:
+    for words, refused in (("abc", True), ("ab", False), ("123", False)):
+        source = open_data((np.zeros((6, 4)), np.array([*words] * 6)[:6]))
+        source.check_values()
+        if refused:
+            with pytest.raises(et.DataError, match="labels are words .a, b, c.; expected numbers"):
+                source.check_values(["x", "y"])
+        source.check_limits({"y": len(words)})
+        source.check_values(["x", "y"])
