@@ -269,11 +269,15 @@ def hint(message: str) -> str:
     return ""
 
 
+_ADAPTIVE = "adaptive_", "_adaptive_"
 _HINTS = (
     (
+        tuple(f"No ONNX function found for <OpOverload(op='aten.{name}" for name in _ADAPTIVE),
+        "ONNX has no adaptive pool of these sizes: use one with kernel_size and stride.",
+    ),
+    (
         ("No ONNX function found",),
-        "ONNX has no such function, or not of these sizes: use others in its place (for uneven "
-        "adaptive pools, a pool with kernel_size and stride).",
+        "ONNX has no such function, or not of these sizes: use others in its place.",
     ),
     (
         ("type must be tuple of ints,but got FakeTensor",),

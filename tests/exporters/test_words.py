@@ -364,7 +364,7 @@ class _Packed(nn.Module):
         (
             nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveMaxPool2d(4)),
             (torch.zeros(2, 1, 8, 8),),
-            r"cannot export it: .*adaptive_max_pool2d.* use others in its place",
+            r"cannot export it: .*adaptive_max_pool2d.* use one with kernel_size",
         ),
         (
             _Packed(),
