@@ -239,7 +239,7 @@ class Source(Uncopied, ABC):
     def _check_words(self, names: Collection[str]) -> None:
         """Refuse words as targets of a loss without classes: it would take their numbers in
         alphabetical order. Two words may be 0 and 1."""
-        words = [] if "y" in self._asked or "y" not in names else self.labels or []
+        words: Collection[str] = () if "y" in self._asked or "y" not in names else self.labels or ()
         if len(words) > 2 and not all(map(_is_number, words)):
             raise DataError(
                 f"{self.name}: labels are words ({', '.join(words)[:120]}); expected numbers for "
