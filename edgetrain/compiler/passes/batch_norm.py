@@ -37,6 +37,8 @@ def hold_statistics(forward: Graph, choice: Choice, freeze_bn: bool | None = Non
     """
     applies = {n.inputs[1]: n for n in forward.nodes if n.op == "bn_apply"}
     running = {n.inputs[0]: n for n in forward.nodes if n.op == "bn_running"}
+    if not running:
+        return forward
     around = None if freeze_bn is not None else _Around(forward, choice)
     held: dict[str, Node] = {}  # batch statistics -> the node that would update the running ones
     for stat, node in running.items():
