@@ -476,7 +476,7 @@ class Learner(Uncopied):
         """Write the Program's adapters in peft format: weights and configuration.
 
         Raises:
-          ProgramError: the Program has no adapters.
+          ProgramError: the Program has no adapters, or trains what peft can't save.
           RunError: a weight is not finite, or a file cannot be written.
         """
         from ...program.adapters import write_adapter

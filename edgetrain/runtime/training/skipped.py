@@ -130,12 +130,13 @@ class SkippedSteps:
         updates = int(self._session.ints[control.ADAM_T])
         if self._hopeless == updates:
             return []
+        self.spoiled = ""
         try:
             bad = bad_rows(self._session, fed, forward)
         except Exception as error:  # from the source; the step is over, the run continues
             self._tell(step, f"its samples can't be read again ({error})", [])
             return []
-        count, self.spoiled = len(fed.indices), ""
+        count = len(fed.indices)
         if len(bad) in (count, MOST_BAD):
             self._hopeless = updates
             self.spoiled = self._field_of(fed, bad)
