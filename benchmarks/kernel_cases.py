@@ -237,8 +237,8 @@ def calls(
             if key in hot:
                 hot.remove(key)
                 yield _taken(label, found, base, lanes, counts[key])
-            at = words.ctypes.data + 8 * (found.at + 2)
-            run[int(words[found.at])](base, at, 0, 1)
+            at = words.ctypes.data + 8 * (found.offset + 2)
+            run[int(words[found.offset])](base, at, 0, 1)
     session.close()
 
 

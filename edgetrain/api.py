@@ -231,8 +231,8 @@ def verify(program: Program) -> None:
     with tempfile.TemporaryDirectory() as place:
         model = loaded(write_initial(program, Path(place, "model.onnx")))
     model = dataclasses.replace(model, name=program.model_name)
-    for one in program.sets:
-        result = program.chosen(dims=one.dims, budget=one.arena_nbytes)
+    for part in program.sets:
+        result = program.chosen(dims=part.dims, budget=part.arena_nbytes)
         options = Options.of_recipe(result.recipe)
         target, lanes = targets.get(options.target), targets.lanes_of(result.recipe)
         processor = target.processor._replace(lanes=lanes)
@@ -486,12 +486,12 @@ def target_first(model: Model, options: Options, target: np.ndarray) -> tuple[Lo
         return loss, target
     shape = build_graphs(compilation, options.minibatch).shape
     loss = loss.for_target(target.shape, lambda: shape, axis)
-    at = loss.target_batch(shape, axis)
+    batch = loss.target_batch(shape, axis)
     if target.ndim != len(loss.target_shape(shape)):
         whole = [*loss.target_shape(shape)]
-        whole.insert(at, whole.pop(0))
+        whole.insert(batch, whole.pop(0))
         raise DataError(f"target has shape {list(target.shape)}; expected {whole}. Reshape it.")
-    return loss, np.moveaxis(target, at, 0)
+    return loss, np.moveaxis(target, batch, 0)
 
 
 def targets_first(
@@ -512,10 +512,10 @@ def targets_first(
     result = {}
     for term in options.terms:
         shape, axis = outputs[term.target]
-        at = term.loss.target_batch(shape, axis) if axis else 0
+        batch = term.loss.target_batch(shape, axis) if axis else 0
         for field, name in fields.items():
             if name == term.target:
-                result[name] = np.moveaxis(as_array(f"target {field!r}", given[field]), at, 0)
+                result[name] = np.moveaxis(as_array(f"target {field!r}", given[field]), batch, 0)
     first = result.pop(TARGET, None)
     return result, first
 

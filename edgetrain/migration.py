@@ -124,10 +124,10 @@ def _compiled(old: Program, model: Any, budget: str | int | None) -> Program:
         chosen = load_onnx(model)
     chosen, asked = dataclasses.replace(chosen, name=old.model_name), budget_nbytes(budget)
     made: dict[tuple[Any, ...], Program] = {}  # with a shared budget, there may be fewer sets
-    for one in old.sets:
-        options = dataclasses.replace(Options.of_recipe(one.recipe), microbatch=one.microbatch)
-        new = compile_model(chosen, options, asked or one.account.get("budget_nbytes"))
-        kept = {name: one.recipe[name] for name in ("lengths", "tokens") if name in one.recipe}
+    for part in old.sets:
+        options = dataclasses.replace(Options.of_recipe(part.recipe), microbatch=part.microbatch)
+        new = compile_model(chosen, options, asked or part.account.get("budget_nbytes"))
+        kept = {name: part.recipe[name] for name in ("lengths", "tokens") if name in part.recipe}
         new = dataclasses.replace(new, recipe={**new.recipe, **kept}, init=with_values(new, old))
         made.setdefault(new.key, new)
     first, *others = made.values()

@@ -364,7 +364,7 @@ def _grouped(
     of: dict[Optimizer, list[torch.Tensor]] = {}
     for name, tensor in parameters.items():
         of.setdefault(own.get(name, asked.optimizer), []).append(tensor)
-    return _Groups([(twin.optimizer(one, tensors), tensors) for one, tensors in of.items()])
+    return _Groups([(twin.optimizer(item, tensors), tensors) for item, tensors in of.items()])
 
 
 class _Groups:

@@ -44,11 +44,11 @@ def _cross_entropy(
     if not (soft or label_smoothing or reduction == "none"):
         return _WHOLE(input, target, weight, ignore_index=ignore_index, reduction=reduction)
     if input.dim() == 1:  # a single sample
-        one = _cross_entropy(
+        item = _cross_entropy(
             input.unsqueeze(0), target.unsqueeze(0), weight, ignore_index=ignore_index,
             reduction=reduction, label_smoothing=label_smoothing,
         )  # fmt: skip
-        return one.squeeze(0) if reduction == "none" else one
+        return item.squeeze(0) if reduction == "none" else item
     scores, classes = F.log_softmax(input, 1), input.shape[1]
     by_class = [1, classes, *[1] * (input.dim() - 2)]
     weighed = scores if weight is None else scores * weight.reshape(by_class)

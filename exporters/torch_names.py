@@ -217,7 +217,7 @@ class _Place(NamedTuple):
 
 def _check_memory(place: _Place, places: list[_Place]) -> None:
     """Refuse a tensor in the memory of another one."""
-    other = next((one for one in places if place.overlaps(one)), None)
+    other = next((item for item in places if place.overlaps(item)), None)
     if other is not None:
         raise UsageError(
             f"'{place.name}' and '{other.name}' are two tensors over the same memory. Assign one "

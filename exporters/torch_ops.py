@@ -77,7 +77,7 @@ def _recurrence(
 
 def _weights(groups: Sequence[Sequence[Any]], gates: Sequence[int], size: int) -> list[Any]:
     """Input weights, state weights, and biases or None, for all directions."""
-    groups = [[_ordered(one, gates, size) for one in group] for group in groups]
+    groups = [[_ordered(item, gates, size) for item in group] for group in groups]
     result = [_stack([group[k] for group in groups]) for k in (0, 1)]
     if len(groups[0]) == 2:
         return [*result, None]
@@ -133,8 +133,8 @@ def _antialiased(**attributes: Any) -> Callable[..., Any]:
 
 def _sizes(size: Any) -> list[Any]:
     return [
-        op.Constant(value_ints=[one]) if isinstance(one, int) else op.Reshape(one, _axis(-1))
-        for one in size
+        op.Constant(value_ints=[item]) if isinstance(item, int) else op.Reshape(item, _axis(-1))
+        for item in size
     ]
 
 

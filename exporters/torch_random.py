@@ -236,13 +236,13 @@ def _replace(graph: ir.Graph, node: ir.Node, drawn: ir.Node, keep: float) -> Non
 
 def _ones(drawn: ir.Node) -> list[ir.Node]:
     """Nodes whose last output is ones in the shape of the draw."""
-    one = ir.AttrTensor("value", ir.Tensor(np.ones(1, np.float32)))
+    item = ir.AttrTensor("value", ir.Tensor(np.ones(1, np.float32)))
     if drawn.op_type == "RandomUniformLike":
         shape = ir.Node("", "Shape", [drawn.inputs[0]])
-        return [shape, ir.Node("", "ConstantOfShape", [shape.outputs[0]], [one])]
+        return [shape, ir.Node("", "ConstantOfShape", [shape.outputs[0]], [item])]
     sizes = ir.Tensor(np.array(drawn.attributes.get_ints("shape"), np.int64))
     constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", sizes)])
-    return [constant, ir.Node("", "ConstantOfShape", [constant.outputs[0]], [one])]
+    return [constant, ir.Node("", "ConstantOfShape", [constant.outputs[0]], [item])]
 
 
 def _dropout(graph: ir.Graph, node: ir.Node, keep: float) -> list[ir.Node]:

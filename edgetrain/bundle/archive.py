@@ -19,15 +19,15 @@ def archive(members: Mapping[str, tuple[bytes, Sequence[str]]]) -> bytes:
     symbols = [name for _, names in members.values() for name in names]
     text = b"".join(name.encode() + b"\0" for name in symbols)
     index_nbytes = 4 + 4 * len(symbols) + len(text)
-    at = len(_MAGIC) + 60 + index_nbytes + index_nbytes % 2
+    offset = len(_MAGIC) + 60 + index_nbytes + index_nbytes % 2
     offsets: list[int] = []
     parts: list[bytes] = []
     for name, (content, names) in members.items():
         if len(name.encode()) > _NAME:
             raise ValueError(f"member {name!r}: its name has more than {_NAME} bytes")
         part = _member(f"{name}/", content)
-        offsets += [at] * len(names)
-        at += len(part)
+        offsets += [offset] * len(names)
+        offset += len(part)
         parts.append(part)
     index = struct.pack(f">{1 + len(offsets)}I", len(offsets), *offsets) + text
     return b"".join([_MAGIC, _member("/", index), *parts])

@@ -457,12 +457,12 @@ def _call(
 
 def _used_rom(k: int) -> str:
     """LLVM text that loads the ROM of the current length."""
-    at = f"  %block.at = getelementptr i64, ptr %plan, i32 {plans.LENGTHS}"
+    pointer = f"  %block.at = getelementptr i64, ptr %plan, i32 {plans.LENGTHS}"
     return "\n".join(
         [
             "  %plan.word = load i64, ptr %memory",  # device.PLAN is the first word
             "  %plan = inttoptr i64 %plan.word to ptr",
-            at,
+            pointer,
             "  %block.word = load i64, ptr %block.at",
             "  %block = inttoptr i64 %block.word to ptr",
             f"  %w{k} = load i64, ptr %block",  # device.USED_ROM is the first word
@@ -475,13 +475,13 @@ def _struct(k: int, places: Mapping[int, str], given: Mapping[str, str]) -> str:
     operand."""
     kind = f"[{device.GIVEN_WORDS} x i64]"
     lines = [f"  %s{k} = alloca {kind}, align 8", f"  store {kind} zeroinitializer, ptr %s{k}"]
-    for at, name in places.items():
+    for word, name in places.items():
         value = f"{given[name]} %{name}"
         if given[name] == "i32":
-            lines.append(f"  %e{at} = sext {value} to i64")
-            value = f"i64 %e{at}"
-        lines.append(f"  %a{at} = getelementptr i64, ptr %s{k}, i32 {at}")
-        lines.append(f"  store {value}, ptr %a{at}")
+            lines.append(f"  %e{word} = sext {value} to i64")
+            value = f"i64 %e{word}"
+        lines.append(f"  %a{word} = getelementptr i64, ptr %s{k}, i32 {word}")
+        lines.append(f"  store {value}, ptr %a{word}")
     return "\n".join([*lines, f"  %w{k} = ptrtoint ptr %s{k} to i64"])
 
 

@@ -58,7 +58,7 @@ class Image:
     @property
     def programs(self) -> tuple[Program, ...]:
         """The Program at each length; () if there is only one."""
-        return tuple(one.program for one in self.sets)
+        return tuple(item.program for item in self.sets)
 
     @property
     def nbytes(self) -> int:
@@ -68,8 +68,8 @@ class Image:
     @property
     def stored_nbytes(self) -> int:
         """Bytes of a stored state without its header."""
-        _, _, nbytes, at = self.state[-1]
-        return at + blocks(nbytes) - device.BLOCK
+        _, _, nbytes, offset = self.state[-1]
+        return offset + blocks(nbytes) - device.BLOCK
 
     def place(self, slot: Slot) -> int:
         """Offset in the memory of an arena slot."""
@@ -96,10 +96,10 @@ def image_of(
         return _filled(Image(program, align), places, lengths, "")
     arena = arena_nbytes(sets)
     own = [
-        _filled(Image(one, align, arena_nbytes=arena), places, lengths, f".{number}")
-        for number, one in enumerate(sets)
+        _filled(Image(item, align, arena_nbytes=arena), places, lengths, f".{number}")
+        for number, item in enumerate(sets)
     ]
-    number = next(k for k, one in enumerate(sets) if one.key == program.key)
+    number = next(k for k, item in enumerate(sets) if item.key == program.key)
     opened = replace(own[number], sets=_differences(own))
     _block_words(opened, places.block, number)
     return opened
@@ -134,7 +134,7 @@ def _places(
     staged = program.staged("micro")
     fields = [out.take(8 * plans.FIELD_WORDS * len(staged)) for _ in range(2)]
     asides = {
-        name: out.take(max(_raw_nbytes(one, name) for one in (program, *sets)))
+        name: out.take(max(_raw_nbytes(item, name) for item in (program, *sets)))
         for name, slot in staged.items()
         if slot.format is not slot.format.raw
     }
@@ -159,21 +159,23 @@ def _filled(image: Image, places: _Places, lengths: dict[str, int], suffix: str)
     image.relatives[8 * device.PLAN] = 8 * device.WORDS
     own = {tape: lengths.get(tape + suffix, 0) for tape in TAPES}
     _plan_words(image, {k: v for k, v in places.runs.items() if k == "rate" or own[k]}, places)
-    for tape, at in places.runs.items():
+    for tape, offset in places.runs.items():
         if tape == "rate" or own[tape]:
-            _run_operands(image, tape, at, own[tape], suffix, places.barrier)
-    for tape, at in zip(("micro", "eval"), places.fields, strict=True):
+            _run_operands(image, tape, offset, own[tape], suffix, places.barrier)
+    for tape, offset in zip(("micro", "eval"), places.fields, strict=True):
         for k, (name, slot) in enumerate(program.staged(tape).items()):
-            _field(image, slot, at + 8 * plans.FIELD_WORDS * k, places.asides.get(name), name)
+            _field(image, slot, offset + 8 * plans.FIELD_WORDS * k, places.asides.get(name), name)
     ranges = _ranges(zeroed(program))
     _plan(image, plans.ZEROS, len(ranges))
     image.relatives[_word(plans.ZERO)] = places.zeroes
     for k, (start, nbytes) in enumerate(ranges):
         image.relatives[places.zeroes + 16 * k] = image.control_nbytes + start
         image.literals[places.zeroes + 16 * k + 8] = nbytes
-    at = image.place(program.slot("ctl"))
-    image.literals |= {at + 8 * word: bits for word, bits in control_words(program).items()}
-    image.state = [(s.name, image.place(s), s.nbytes, at) for s, at in stored_places(program)]
+    offset = image.place(program.slot("ctl"))
+    image.literals |= {offset + 8 * word: bits for word, bits in control_words(program).items()}
+    image.state = [
+        (s.name, image.place(s), s.nbytes, offset) for s, offset in stored_places(program)
+    ]
     image.values = gettable(program)
     return image
 
@@ -189,22 +191,22 @@ def _differences(own: Sequence[Image]) -> tuple[Image, ...]:
     """Reduce the images to the words that differ between them."""
     kinds = ("literals", "relatives", "addresses")
     result = [
-        {at: (kind, value) for kind in kinds for at, value in getattr(one, kind).items()}
-        for one in own
+        {index: (kind, value) for kind in kinds for index, value in getattr(item, kind).items()}
+        for item in own
     ]
     zero = ("literals", 0)
     wanted = [
-        at
-        for at in sorted({at for words in result for at in words})
-        if len({words.get(at, zero) for words in result}) > 1
+        index
+        for index in sorted({index for words in result for index in words})
+        if len({words.get(index, zero) for words in result}) > 1
     ]
     out = []
-    for one, words in zip(own, result, strict=True):
+    for item, words in zip(own, result, strict=True):
         parts: dict[str, Any] = {kind: {} for kind in kinds}
-        for at in wanted:
-            kind, value = words.get(at, zero)
-            parts[kind][at] = value
-        out.append(replace(one, **parts))
+        for index in wanted:
+            kind, value = words.get(index, zero)
+            parts[kind][index] = value
+        out.append(replace(item, **parts))
     return tuple(out)
 
 
@@ -221,9 +223,9 @@ class _Writer:
 
     def take(self, nbytes: int) -> int:
         """Reserve bytes and return their offset."""
-        at = self.end
+        start = self.end
         self.end += -(-nbytes // 8) * 8
-        return at
+        return start
 
 
 def _word(word: int) -> int:
@@ -251,13 +253,13 @@ def _plan_words(image: Image, runs: dict[str, int], places: _Places) -> None:
     image.relatives[_word(plans.CTL)] = image.place(program.slot("ctl"))
     image.addresses[_word(plans.RUN_TAPE)] = "et_run_tape__plain", 0
     image.addresses[_word(plans.STRIDES)] = "strides", 0
-    for tape, at in runs.items():
-        image.relatives[_word(getattr(plans, tape.upper()))] = at
+    for tape, offset in runs.items():
+        image.relatives[_word(getattr(plans, tape.upper()))] = offset
     for word, value in sizes(program).items():
         _plan(image, word, value)
     _plan(image, plans.FIELDS, len(program.staged("micro")))
-    for word, at in zip((plans.TRAIN_FIELDS, plans.EVAL_FIELDS), fields, strict=True):
-        image.relatives[_word(word)] = at
+    for word, offset in zip((plans.TRAIN_FIELDS, plans.EVAL_FIELDS), fields, strict=True):
+        image.relatives[_word(word)] = offset
     image.relatives[_word(plans.POINTERS)] = pointers
     output = program.outputs["eval"][0]
     image.relatives[_word(plans.OUTPUT)] = image.place(output)
@@ -266,27 +268,27 @@ def _plan_words(image: Image, runs: dict[str, int], places: _Places) -> None:
 
 
 def _run_operands(
-    image: Image, tape: str, at: int, nbytes: int, suffix: str, barrier: int | None
+    image: Image, tape: str, offset: int, nbytes: int, suffix: str, barrier: int | None
 ) -> None:
     """Operands of `run_tape`: arena, code, end of code, table, barrier; then the number of
     threads."""
-    image.relatives[at] = image.control_nbytes
+    image.relatives[offset] = image.control_nbytes
     if nbytes:
-        image.addresses[at + 8] = f"tape.{tape}{suffix}", 0
-        image.addresses[at + 16] = f"tape.{tape}{suffix}", nbytes
-        image.addresses[at + 24] = "table", 0
+        image.addresses[offset + 8] = f"tape.{tape}{suffix}", 0
+        image.addresses[offset + 16] = f"tape.{tape}{suffix}", nbytes
+        image.addresses[offset + 24] = "table", 0
     else:
         code = 8 * device.RATE_CODE
-        image.relatives[at + 8], image.relatives[at + 16] = code, code + 48
-        image.addresses[at + 24] = "rates", 0
+        image.relatives[offset + 8], image.relatives[offset + 16] = code, code + 48
+        image.addresses[offset + 24] = "rates", 0
         image.literals |= {code + 8: 4, code + 16: image.program.slot("ctl").offset}
     if barrier is not None:
-        image.relatives[at + 32] = barrier
+        image.relatives[offset + 32] = barrier
         image.literals |= {barrier + 8 * word: MOST_SPIN for word in (LIMIT, MOST)}
-        image.literals[at + 8 * _RUN_WORDS] = image.program.threads_of(tape)
+        image.literals[offset + 8 * _RUN_WORDS] = image.program.threads_of(tape)
 
 
-def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> None:
+def _field(image: Image, slot: Slot, offset: int, aside: int | None, name: str) -> None:
     program = image.program
     words = {
         plans.STAGED_TYPE: plans.TYPES.index(slot.dtype),
@@ -299,10 +301,10 @@ def _field(image: Image, slot: Slot, at: int, aside: int | None, name: str) -> N
     ignored = program.ignored_of(name)
     if ignored is not None:
         words |= {plans.IGNORED: int(ignored), plans.CHECK_IGNORED: 1}
-    image.literals |= {at + 8 * word: value for word, value in words.items()}
-    image.relatives[at + 8 * plans.STAGED] = image.place(slot)
+    image.literals |= {offset + 8 * word: value for word, value in words.items()}
+    image.relatives[offset + 8 * plans.STAGED] = image.place(slot)
     if aside is not None:
-        image.relatives[at + 8 * plans.ASIDE] = aside
+        image.relatives[offset + 8 * plans.ASIDE] = aside
 
 
 def mapped_values(program: Program) -> bytes:
@@ -329,7 +331,7 @@ def mapped_nbytes(image: Image) -> int:
 def initial_values(program: Program) -> tuple[bytes, list[tuple[int, Slot]]]:
     """(nonzero initial values in their slots' storage formats, offset of each slot's values)."""
     check_files(program.init)
-    parts, places, at = [], [], 0
+    parts, places, offset = [], [], 0
     placed = {slot.name: slot for slot in program.persistent}
     for name, array in program.init.items():
         if name not in placed:
@@ -339,6 +341,6 @@ def initial_values(program: Program) -> tuple[bytes, list[tuple[int, Slot]]]:
         assert given.nbytes == slot.nbytes
         if given.view(np.uint8).any():
             parts.append(given.tobytes())
-            places.append((at, slot))
-            at += slot.nbytes
+            places.append((offset, slot))
+            offset += slot.nbytes
     return b"".join(parts), places

@@ -32,7 +32,7 @@ class JoinedTapes:
 
 def sets_of(program: Program) -> tuple[Program, ...]:
     """The Program at each of its lengths, shortest first; () if it has only one."""
-    return tuple(program.chosen(dims=one.dims) for one in program.lengths.values())
+    return tuple(program.chosen(dims=item.dims) for item in program.lengths.values())
 
 
 def length_of(program: Program) -> int:
@@ -42,7 +42,7 @@ def length_of(program: Program) -> int:
 
 def arena_nbytes(sets: Sequence[Program]) -> int:
     """Bytes of the arena that all sets share."""
-    return max(one.arena_nbytes for one in sets)
+    return max(part.arena_nbytes for part in sets)
 
 
 def tapes_of(program: Program, sets: Sequence[Program]) -> Tapes:
@@ -52,14 +52,14 @@ def tapes_of(program: Program, sets: Sequence[Program]) -> Tapes:
     kernels: dict[tuple[str, str, tuple[str, ...]], int] = {}
     tapes: dict[str, np.ndarray] = {}
     arena, placed = arena_nbytes(sets), Mapped(sets).places
-    for number, one in enumerate(sets):
-        indices = [kernels.setdefault(kernel, len(kernels)) for kernel in one.kernels]
+    for number, item in enumerate(sets):
+        indices = [kernels.setdefault(kernel, len(kernels)) for kernel in item.kernels]
         moved = {
-            one.arena_nbytes + slot.offset: arena + placed[number][slot.name] - slot.offset
-            for slot in one.mapped
+            item.arena_nbytes + slot.offset: arena + placed[number][slot.name] - slot.offset
+            for slot in item.mapped
         }
-        for tape, words in one.tapes.items():
-            tapes[f"{tape}.{number}"] = _moved(one, words, indices, moved)
+        for tape, words in item.tapes.items():
+            tapes[f"{tape}.{number}"] = _moved(item, words, indices, moved)
     return JoinedTapes(
         program.recipe, program.threads, arena, list(kernels), tapes, program.revisions
     )
@@ -76,15 +76,15 @@ def _moved(
     """
     out, starts = words.copy(), np.array(sorted(moved), np.int64)
     for item in decode(words.tolist(), bound(program.kernels, program.revisions)):
-        out[item.at] = indices[int(words[item.at])]
-        at = item.at + 2
+        out[item.offset] = indices[int(words[item.offset])]
+        place = item.offset + 2
         for kind in item.kernel.spec.kinds:
-            word = int(words[at])
+            word = int(words[place])
             if kind == "r" and word >= program.arena_nbytes:
                 start = int(starts[np.searchsorted(starts, word, "right") - 1])
                 offset = start - program.arena_nbytes
-                out[at] = moved[start] + offset + word - start
-            at += 2 if kind == "t" else 1
+                out[place] = moved[start] + offset + word - start
+            place += 2 if kind == "t" else 1
     return out
 
 
@@ -101,14 +101,14 @@ class Mapped:
         self.nbytes = 0
         self._parts: list[tuple[int, bytes]] = []
         known: dict[tuple[str, bytes], int] = {}
-        for one in sets:
-            check_files(one.init)
+        for part in sets:
+            check_files(part.init)
             placed = {}
-            for slot in one.mapped:
-                own = stored(one, slot) if slot.role == "constant" else b""
+            for slot in part.mapped:
+                own = stored(part, slot) if slot.role == "constant" else b""
                 if (slot.name, own) not in known:
                     known[slot.name, own] = self.nbytes
-                    self._parts.append((self.nbytes, own or stored(one, slot)))
+                    self._parts.append((self.nbytes, own or stored(part, slot)))
                     self.nbytes += -(-slot.nbytes // _ALIGN) * _ALIGN
                 placed[slot.name] = known[slot.name, own]
             self.places.append(placed)
@@ -116,8 +116,8 @@ class Mapped:
     @property
     def values(self) -> bytes:
         out = bytearray(self.nbytes)
-        for at, part in self._parts:
-            out[at : at + len(part)] = part
+        for offset, part in self._parts:
+            out[offset : offset + len(part)] = part
         return bytes(out)
 
 
@@ -150,13 +150,15 @@ def lengths_of(program: Program, sets: Sequence[Program]) -> dict[str, Any]:
         "padding": {name: program.ignored_of(name) or 0 for name in program.staged("micro")},
         "sets": [
             {
-                "length": length_of(one),
-                "set": one.label,
-                "minibatch": one.minibatch,
-                "values": {name: elements(one, slot) for name, slot in one.staged("micro").items()},
-                "output": output_of(one),
+                "length": length_of(part),
+                "set": part.label,
+                "minibatch": part.minibatch,
+                "values": {
+                    name: elements(part, slot) for name, slot in part.staged("micro").items()
+                },
+                "output": output_of(part),
             }
-            for one in sets
+            for part in sets
         ],
     }
 
@@ -168,7 +170,7 @@ def output_of(program: Program) -> int:
 
 def _facts_of_target(program: Program, name: str, exact: bool) -> dict[str, Any]:
     """Values that may be cut off, and whether there is a target for each position."""
-    term = next(one for one in terms_of_recipe(program.recipe, TARGET) if one.target == name)
+    term = next(item for item in terms_of_recipe(program.recipe, TARGET) if item.target == name)
     ignored = program.loss_of(name).get("ignore_index", None if exact else 0)
     return {"pads": term.pads(ignored), "each": not term.loss.fillers}
 
@@ -181,11 +183,11 @@ def facts_of_lengths(program: Program, sets: Sequence[Program]) -> dict[str, Any
     field is generated if not given; for the target also `_facts_of_target`. `cut` lists axes of the
     output that equal the length.
     """
-    lengths = [length_of(one) for one in sets]
+    lengths = [length_of(part) for part in sets]
     shapes = [
-        {name: _shape(one, slot) for name, slot in one.staged("micro").items()} for one in sets
+        {name: _shape(part, slot) for name, slot in part.staged("micro").items()} for part in sets
     ]
-    outputs = [_shape(one, one.outputs["eval"][0]) for one in sets]
+    outputs = [_shape(part, part.outputs["eval"][0]) for part in sets]
     fields = []
     for name, first in shapes[0].items():
         axes = [k for k in range(len(first)) if len({own[name][k] for own in shapes}) > 1]
@@ -210,12 +212,12 @@ def facts_of_lengths(program: Program, sets: Sequence[Program]) -> dict[str, Any
         "sets": [
             {
                 "length": length,
-                "minibatch": one.minibatch,
-                "taken": one.microbatch if "mixed_by" in one.account else 1,
+                "minibatch": part.minibatch,
+                "taken": part.microbatch if "mixed_by" in part.account else 1,
                 "shapes": [*own.values()],
                 "output": output,
             }
-            for one, length, own, output in rows
+            for part, length, own, output in rows
         ],
     }
 

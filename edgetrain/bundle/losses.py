@@ -36,4 +36,4 @@ def losses_of(program: Program) -> list[dict[str, Any]]:
     recipe = program.recipe
     pairs = recipe.get("losses") or [(recipe.get("output"), recipe["loss"])]
     result = [{"output": output, "weight": 1.0, **own} for output, own in pairs]
-    return [{k: list(v) if isinstance(v, tuple) else v for k, v in one.items()} for one in result]
+    return [{k: list(v) if isinstance(v, tuple) else v for k, v in item.items()} for item in result]

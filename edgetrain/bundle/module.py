@@ -191,8 +191,8 @@ def _short(script: str) -> str:
     """The script without comments, indentation and unneeded blanks."""
     lines = _LATE.sub("", _IDLE.sub("", script)).split("\n")
     short = [
-        one if _OTHER.search(re.sub(_STRING, "", one)) else _PLAIN.sub(r"\1\2\3", one)
-        for one in lines
+        line if _OTHER.search(re.sub(_STRING, "", line)) else _PLAIN.sub(r"\1\2\3", line)
+        for line in lines
     ]
     return _BROKEN.sub("", "\n".join(short))
 
@@ -215,8 +215,8 @@ def facts(name: str, image: Image, counted: bool, checked: tuple[int, str]) -> d
         "minibatch": program.minibatch,
         "lr": program.lr,
         "inputs": [
-            _field(program, *one) | ({"name": called[k]} if k in called else {})
-            for k, one in enumerate(inputs)
+            _field(program, *item) | ({"name": called[k]} if k in called else {})
+            for k, item in enumerate(inputs)
         ],
         "target": _field(program, *target),
         "predicts": len(program.input_names),
@@ -245,9 +245,9 @@ def _losses(program: Program) -> list[dict[str, Any]]:
     """The losses; `label` names the results of each loss, `counts` says if it counts hits."""
     terms = terms_of_recipe(program.recipe, TARGET)
     return [
-        {name: one[name] for name in ("output", "name", "weight")}
+        {name: item[name] for name in ("output", "name", "weight")}
         | {"label": term.label, "counts": bool(term.loss.accuracy)}
-        for one, term in zip(losses_of(program), terms, strict=True)
+        for item, term in zip(losses_of(program), terms, strict=True)
     ]
 
 

@@ -29,7 +29,7 @@ def llvm_text(image: Image, pointer_bits: int) -> str:
     """
     program, wide = image.program, pointer_bits
     _, inits = initial_values(program)
-    used = [name for one in (image, *image.sets) for name, _ in one.addresses.values()]
+    used = [name for item in (image, *image.sets) for name, _ in item.addresses.values()]
     apart = ("et_", "rom.")
     named = {name for name in used if not name.startswith(apart)} - {"rates"}
     lines = [f"@{name} = external constant i8" for name in sorted(named)]
@@ -37,7 +37,7 @@ def llvm_text(image: Image, pointer_bits: int) -> str:
     bounded = [*SCHEDULES.values()][device.FIRST_SCHEDULES :]
     lines.append(_bytes("schedules", b"".join(map(_schedule, bounded))))
     lines.append(_table("rates", [(f"et_{name}__plain", 0) for name in RATES], wide))
-    rows = [(at, image.place(slot), slot.nbytes) for at, slot in inits]
+    rows = [(offset, image.place(slot), slot.nbytes) for offset, slot in inits]
     digest = state_digest(program)
     lines += _rom(image, "", digest, rows, _halves(image), wide)
     if image.sets:
@@ -50,22 +50,22 @@ def _lengths(image: Image, digest: bytes, wide: int) -> list[str]:
     stored by the others."""
     lines: list[str] = []
     table: list[Entry] = []
-    for number, one in enumerate(image.sets):
+    for number, item in enumerate(image.sets):
         rows, values = [], b""
-        for slot, given in constants(one.program):
-            rows.append((len(values), one.place(slot), slot.nbytes))
+        for slot, given in constants(item.program):
+            rows.append((len(values), item.place(slot), slot.nbytes))
             values += given
         lines.append(_bytes(f"constants.{number}", values or bytes(1)))
-        lines += _rom(one, f".{number}", digest, rows, _halves(one, whole=True), wide)
-        at, nbytes = weights_place(one.program)
+        lines += _rom(item, f".{number}", digest, rows, _halves(item, whole=True), wide)
+        offset, nbytes = weights_place(item.program)
         table += [
-            length_of(one.program),
-            one.program.minibatch,
+            length_of(item.program),
+            item.program.minibatch,
             (f"rom.{number}", 0),
             (f"constants.{number}", 0),
-            one.control_nbytes + at,
+            item.control_nbytes + offset,
             nbytes,
-            *_targets_of_sample(one.program),
+            *_targets_of_sample(item.program),
         ]
     return [*lines, _table("lengths", table, wide)]
 
@@ -158,9 +158,9 @@ def _schedule(kind: type[Schedule]) -> bytes:
 def _halves(image: Image, whole: bool = False) -> list[tuple[int, int]]:
     """(offset, 32-bit half) of the literals; zero halves are left out, unless `whole`."""
     out = []
-    for at, value in image.literals.items():
+    for index, value in image.literals.items():
         low, high = value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF
-        out += [(at + 4 * k, half) for k, half in enumerate((low, high)) if half or whole]
+        out += [(index + 4 * k, half) for k, half in enumerate((low, high)) if half or whole]
     return out
 
 
@@ -177,11 +177,11 @@ def _table(name: str, entries: Sequence[Entry], pointer_bits: int) -> str:
             values.append(f"i64 {entry}")
             continue
         symbol, behind = entry
-        at = f"ptr @{symbol}"
+        pointer = f"ptr @{symbol}"
         if behind:
-            at = f"ptr getelementptr (i8, ptr @{symbol}, i64 {behind})"
+            pointer = f"ptr getelementptr (i8, ptr @{symbol}, i64 {behind})"
         kinds += ["ptr"] if pointer_bits == 64 else ["ptr", "i32"]
-        values += [at] if pointer_bits == 64 else [at, "i32 0"]
+        values += [pointer] if pointer_bits == 64 else [pointer, "i32 0"]
     return f"@{name} = internal constant <{{ {', '.join(kinds)} }}> " + (
         f"<{{ {', '.join(values)} }}>, align 8"
     )

@@ -130,16 +130,17 @@ def _targets(name: str, program: Program) -> str:
     result = targets_of(program)
     lines = [f"#define {name.upper()}_TARGETS {len(result)} /* of several losses, by index: */"]
     for k, target in enumerate(result):
-        at = "at y" if target.place is None else f"at x[{target.place}]"
+        where = "at y" if target.place is None else f"at x[{target.place}]"
         lines.append(
             f"#define {name.upper()}_TARGET{k} {elements(program, target.slot)} "
-            f"/* {_C_TYPES[target.slot.format.raw.name]} values of output {_named(target)}, {at} */"
+            f"/* {_C_TYPES[target.slot.format.raw.name]} values of output "
+            f"{_named(target)}, {where} */"
         )
     losses = losses_of(program)
     lines.append(f"#define {name.upper()}_LOSSES {len(losses)} /* weights of losses, by index: */")
     lines += [
-        f"/*   {k}: {_comment(str(one['output']))}, {one['name']}, {one['weight']:g} */"
-        for k, one in enumerate(losses)
+        f"/*   {k}: {_comment(str(item['output']))}, {item['name']}, {item['weight']:g} */"
+        for k, item in enumerate(losses)
     ]
     return "\n".join(lines) + "\n"
 
@@ -158,8 +159,8 @@ def _lengths(name: str, image: Image) -> str:
         return ""
     known = lengths_of(image.program, image.programs)
     rows = [
-        [one["length"], one["minibatch"], *one["values"].values(), one["output"]]
-        for one in known["sets"]
+        [item["length"], item["minibatch"], *item["values"].values(), item["output"]]
+        for item in known["sets"]
     ]
     columns = [f"x[{k}]" for k in range(len(image.program.inputs["micro"]))]
     said = f"For each: length, samples per update, then values of a sample: {', '.join(columns)}"
@@ -359,10 +360,10 @@ def _copies(program: Program, hosted: bool) -> str:
             f"  {copy}(x, record, samples.bytes - {sizes[1]});\n"
             f"  {copy}(y, record + samples.bytes - {sizes[1]}, {sizes[1]});\n"
         )
-    lines, at = [], 0
+    lines, offset = [], 0
     for (where, _, _), nbytes in zip(result, sizes, strict=True):
-        lines.append(f"  {copy}({where}, record + {at}, {nbytes});\n")
-        at += nbytes
+        lines.append(f"  {copy}({where}, record + {offset}, {nbytes});\n")
+        offset += nbytes
     return "".join(lines)
 
 

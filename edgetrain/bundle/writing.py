@@ -70,7 +70,7 @@ def write_bundle(
     where, processor = Path(directory), _target(program, target)
     (check_name if processor.module else check_prefix)(name)
     check_directory(where, "-o")
-    _check_addressed(program, max(one.arena_nbytes for one in (program, *sets)))
+    _check_addressed(program, max(item.arena_nbytes for item in (program, *sets)))
     image = image_for(program, 64 if processor.lanes > 1 else 8, sets)
     _check_mapped(image)
     _check_addressed(program, image.nbytes)
@@ -411,8 +411,8 @@ def _manifest(image: Image, name: str, made: emit.Library, size: bool) -> dict[s
 
 def _left_out(image: Image) -> list[str]:
     """Labels of tape sets that the library doesn't include."""
-    kept = {one.key for one in image.programs or (image.program,)}
-    return [one.label for one in image.program.sets if one.key not in kept]
+    kept = {item.key for item in image.programs or (image.program,)}
+    return [item.label for item in image.program.sets if item.key not in kept]
 
 
 def _float64(program: Program, target: Target) -> str:

@@ -31,24 +31,24 @@ class Contents:
             return whole
         if part is None:
             ordered = sorted(self._parts.items())
-            return whole + tuple(p for _, one in ordered for p in one.read(start, nbytes))
+            return whole + tuple(p for _, item in ordered for p in item.read(start, nbytes))
         own = self._parts[part].read(start, nbytes) if part in self._parts else ()
         if not own:
             return whole
         seen = Contents()
-        for at, count, version, offset in (*whole, *own):
-            seen.write(at, count, version, offset)
+        for place, count, version, offset in (*whole, *own):
+            seen.write(place, count, version, offset)
         return seen.read(0, nbytes)
 
     def _read(self, start: int, nbytes: int) -> Pieces:
-        at = bisect_right(self._starts, start) - 1
-        if at >= 0:
-            low, high, version, offset = self._ranges[at]
+        place = bisect_right(self._starts, start) - 1
+        if place >= 0:
+            low, high, version, offset = self._ranges[place]
             if start + nbytes <= high:
                 return ((0, nbytes, version, offset + start - low),) if nbytes else ()
         out: list[Piece] = []
         stop = start + nbytes
-        for low, high, version, offset in self._ranges[max(at, 0) :]:
+        for low, high, version, offset in self._ranges[max(place, 0) :]:
             if low >= stop:
                 break
             first, last = max(low, start), min(high, stop)
@@ -70,22 +70,22 @@ class Contents:
         if part is not None:
             self._parts.setdefault(part, Contents()).write(start, nbytes, version, offset)
             return
-        for one in self._parts.values():
-            one.erase(start, nbytes)
+        for item in self._parts.values():
+            item.erase(start, nbytes)
         result = start, start + nbytes, version, offset
-        at = bisect_left(self._starts, start)
-        if at < len(self._starts) and self._ranges[at][:2] == result[:2]:
-            self._ranges[at] = result
+        index = bisect_left(self._starts, start)
+        if index < len(self._starts) and self._ranges[index][:2] == result[:2]:
+            self._ranges[index] = result
             return
         self.erase(start, nbytes)
-        at = bisect_left(self._starts, start)
-        self._starts.insert(at, start)
-        self._ranges.insert(at, result)
+        index = bisect_left(self._starts, start)
+        self._starts.insert(index, start)
+        self._ranges.insert(index, result)
 
     def erase(self, start: int, nbytes: int) -> None:
         """Make the bytes undefined."""
-        for one in self._parts.values():
-            one.erase(start, nbytes)
+        for item in self._parts.values():
+            item.erase(start, nbytes)
         stop = start + nbytes
         first = max(0, bisect_right(self._starts, start) - 1)
         if first < len(self._ranges) and self._ranges[first][1] <= start:
@@ -105,5 +105,5 @@ class Contents:
 
 
 def _continues(one: Piece, other: Piece) -> bool:
-    at, nbytes, version, offset = one
-    return (at + nbytes, version, offset + nbytes) == (other[0], other[2], other[3])
+    place, nbytes, version, offset = one
+    return (place + nbytes, version, offset + nbytes) == (other[0], other[2], other[3])

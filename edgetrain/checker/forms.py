@@ -78,7 +78,7 @@ class Forms:
         places = {n: 0 if p else _ABSENT for n, p in zip(family.references, present, strict=True)}
         words = {**numbers, **places}
         variants = registry.variants(family.name)
-        kernel = next(one for one in variants if one.suits(words, storages, self._lanes))
+        kernel = next(item for item in variants if item.suits(words, storages, self._lanes))
         extents = kernel.spec.extents(words, storages, self._threads, self._lanes)
         modes = {operand.name: operand.mode for operand in kernel.spec.operands}
         references = tuple(
@@ -133,15 +133,15 @@ class Row:
         self.kernel, self.words = kernel, kernel.spec.words
         references: list[int] = []
         numbers: list[int] = []
-        at = 0
+        index = 0
         self.scratch: int | None = None  # index of the word with the first thread's offset
         for operand in kernel.spec.operands:
             if operand.mode == "t":
-                self.scratch = at if self.scratch is None else self.scratch
-                at += 1
+                self.scratch = index if self.scratch is None else self.scratch
+                index += 1
             else:
-                (references if operand.is_reference else numbers).append(at)
-            at += 1
+                (references if operand.is_reference else numbers).append(index)
+            index += 1
         self._storages = tuple(storages.values())
         self._places, self._numbers = _getter(references), _getter(numbers)
 
@@ -158,7 +158,7 @@ def _getter(places: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]
     """A function that returns these items of a sequence as a tuple."""
     if len(places) > 1:
         return itemgetter(*places)
-    return lambda words: tuple(words[at] for at in places)
+    return lambda words: tuple(words[index] for index in places)
 
 
 @functools.cache

@@ -128,15 +128,17 @@ class Versions:
         self._starts: dict[str, int] = {}
         self.known: dict[Form, Known] = {}
         self.initial: dict[str, int] = {}
-        filled, at = set(map(meaning.root, meaning.inputs)), 0
+        filled, offset = set(map(meaning.root, meaning.inputs)), 0
         for name, value in meaning.values.items():
             if value.view_of:
                 continue
-            self._starts[name] = at
+            self._starts[name] = offset
             if value.persistent or value.mapped or name in filled:
                 self.initial[name] = self._new(name)
-                self._contents.write(at, value.nbytes, self.initial[name])
-            at += -(-value.nbytes // _ALIGN) * _ALIGN + _ALIGN  # a gap, so that values don't touch
+                self._contents.write(offset, value.nbytes, self.initial[name])
+            offset += (
+                -(-value.nbytes // _ALIGN) * _ALIGN + _ALIGN
+            )  # a gap, so that values don't touch
         for call in meaning.calls:
             self._run(call)
 
@@ -147,8 +149,8 @@ class Versions:
     def left(self, root: str) -> Iterator[tuple[int, Pieces]]:
         """A value's final content: (first byte, pieces) of each defined range."""
         start, nbytes = self._starts[root], self._meaning.values[root].nbytes
-        for at, count in _covered(self._contents.read(start, nbytes, ())):
-            yield at, self._contents.read(start + at, count)
+        for offset, count in _covered(self._contents.read(start, nbytes, ())):
+            yield offset, self._contents.read(start + offset, count)
 
     def _new(self, name: str) -> int:
         self._names.append(name)
@@ -174,7 +176,9 @@ class Versions:
                         "before it is written. This is a bug in the compiler: please report it."
                     )
         mask = tuple(
-            (k, at, n, k in parted) for k, pieces in reads.items() for at, n in _covered(pieces)
+            (k, index, n, k in parted)
+            for k, pieces in reads.items()
+            for index, n in _covered(pieces)
         )
         effects = known.effects.setdefault(mask, {})
         key = read_masked(self._contents, mask, {o.nth: o.start for o in operands}, part)
@@ -248,8 +252,8 @@ def read_masked(
     """The content of a mask's ranges if the operands start at these offsets."""
     return tuple(
         [
-            contents.read(starts[nth] + at, nbytes, part if parted else None)
-            for nth, at, nbytes, parted in mask
+            contents.read(starts[nth] + offset, nbytes, part if parted else None)
+            for nth, offset, nbytes, parted in mask
         ]
     )
 
@@ -257,12 +261,12 @@ def read_masked(
 def _covered(pieces: Pieces) -> Iterator[tuple[int, int]]:
     """Ranges (start, bytes) that the pieces cover; adjacent ones are joined."""
     start = stop = 0
-    for at, nbytes, _, _ in pieces:
-        if at != stop:
+    for offset, nbytes, _, _ in pieces:
+        if offset != stop:
             if stop > start:
                 yield start, stop - start
-            start = at
-        stop = at + nbytes
+            start = offset
+        stop = offset + nbytes
     if stop > start:
         yield start, stop - start
 

@@ -54,14 +54,14 @@ class Proof:
 
     def run(self, words: Sequence[int], rows: Sequence[Row]) -> None:
         """Check every instruction, then the final contents."""
-        at = 0
-        while at < len(words):
-            index, count = words[at], words[at + 1] if at + 1 < len(words) else -1
+        word = 0
+        while word < len(words):
+            index, count = words[word], words[word + 1] if word + 1 < len(words) else -1
             if not 0 <= index < len(rows) or count != rows[index].words:
-                raise ProgramError(f"tape {self._tape} word {at}: not an instruction. {_MOVE}")
-            stop = at + 2 + count
-            self._step(at, rows[index], words[at + 2 : stop])
-            at = stop
+                raise ProgramError(f"tape {self._tape} word {word}: not an instruction. {_MOVE}")
+            stop = word + 2 + count
+            self._step(word, rows[index], words[word + 2 : stop])
+            word = stop
         for name, start in self._slots.items():
             if name in self._meaning.values:
                 self._compare(name, start)
@@ -73,11 +73,11 @@ class Proof:
         target = self._program.targets.get(self._tape)
         return [*self._program.inputs.get(self._tape, ()), *([target] if target else [])]
 
-    def _step(self, at: int, row: Row, words: Sequence[int]) -> None:
+    def _step(self, word: int, row: Row, words: Sequence[int]) -> None:
         form, places = row.read(words)
         known = self._versions.known.get(form)
         if known is None:
-            self._fail(at, row, "the graph has no call with these operands")
+            self._fail(word, row, "the graph has no call with these operands")
         operands = _placed(known, places)
         part = part_of(self._contents, operands)
         for mask, by_pieces in known.effects.items():
@@ -85,16 +85,16 @@ class Proof:
             if effect is not None:
                 break
         else:
-            self._refuse(at, row, known, places)
+            self._refuse(word, row, known, places)
         for operand in operands:  # reads of the control block's constant words are not tracked
             constant = operand.mode == "r" and operand.nth not in effect.reads
             if constant and operand.name == CONTROL and operand.start != self._slots.get(CONTROL):
-                self._fail(at, row, f"operand {CONTROL} is not the control block")
+                self._fail(word, row, f"operand {CONTROL} is not the control block")
         for written in operands:
             if written.mode != "r":
-                self._check_overlaps(at, row, effect, written, operands)
+                self._check_overlaps(word, row, effect, written, operands)
         if row.scratch is not None:
-            self._clobber(at, row, operands, *words[row.scratch : row.scratch + 2])
+            self._clobber(word, row, operands, *words[row.scratch : row.scratch + 2])
         for operand in operands:
             if operand.mode != "r":
                 version = effect.writes[operand.nth]
@@ -102,37 +102,37 @@ class Proof:
                 self._contents.write(operand.start, operand.nbytes, version, part=own)
 
     def _check_overlaps(
-        self, at: int, row: Row, effect: Effect, written: Operand, operands: Sequence[Operand]
+        self, word: int, row: Row, effect: Effect, written: Operand, operands: Sequence[Operand]
     ) -> None:
         for other in operands:
             if other is not written and written.meets(other):
                 moved = other.start - written.start
                 if (written.nth, other.nth, moved) not in effect.overlaps:
                     what = f"operand {written.name} overwrites operand {other.name}"
-                    self._fail(at, row, what)
+                    self._fail(word, row, what)
 
     def _clobber(
-        self, at: int, row: Row, operands: Sequence[Operand], start: int, stride: int
+        self, word: int, row: Row, operands: Sequence[Operand], start: int, stride: int
     ) -> None:
         """Mark the workspace of all threads as undefined."""
         scratch = Operand(-1, "", "w", start, stride * self._program.threads)
         for operand in operands:
             if scratch.nbytes and scratch.meets(operand):
-                self._fail(at, row, f"its workspace overlaps operand {operand.name}")
+                self._fail(word, row, f"its workspace overlaps operand {operand.name}")
         self._contents.erase(start, scratch.nbytes)
 
     def _compare(self, root: str, start: int) -> None:
         """Check that a value's final content is the one it has in the graph."""
-        for at, pieces in self._versions.left(root):
+        for word, pieces in self._versions.left(root):
             nbytes = max(piece[0] + piece[1] for piece in pieces)
-            held = self._contents.read(start + at, nbytes)
+            held = self._contents.read(start + word, nbytes)
             if held != pieces:
                 raise ProgramError(
                     f"{self._program.model_name}: at the end of tape {self._tape}, {root} contains "
                     f"{self._told(held)}; expected {self._told(pieces)}. {_MOVE}"
                 )
 
-    def _refuse(self, at: int, row: Row, known: Known, places: Sequence[int]) -> NoReturn:
+    def _refuse(self, word: int, row: Row, known: Known, places: Sequence[int]) -> NoReturn:
         """Describe how the instruction differs from the most similar call."""
         meant = [effect for some in known.effects.values() for effect in some.values()]
         held = {
@@ -147,7 +147,7 @@ class Proof:
         index = next(i for i, pieces in likely.reads.items() if pieces and pieces != held[i])
         name = next(reference.name for reference in known.references if reference.nth == index)
         self._fail(
-            at,
+            word,
             row,
             f"operand {name} reads {self._told(held[index])}; node {likely.call.label} expects "
             f"{self._told(likely.reads[index])}",
@@ -157,8 +157,8 @@ class Proof:
         names = dict.fromkeys(self._versions.name(version) for _, _, version, _ in pieces)
         return ", ".join(names) or "undefined bytes"
 
-    def _fail(self, at: int, row: Row, what: str) -> NoReturn:
-        raise ProgramError(f"tape {self._tape} word {at}: {row.kernel.name}: {what}. {_MOVE}")
+    def _fail(self, word: int, row: Row, what: str) -> NoReturn:
+        raise ProgramError(f"tape {self._tape} word {word}: {row.kernel.name}: {what}. {_MOVE}")
 
 
 def _placed(known: Known, places: Sequence[int]) -> list[Operand]:

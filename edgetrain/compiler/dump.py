@@ -120,7 +120,7 @@ def _tapes(program: Program) -> Iterator[str]:
                 parts.append(f"{operand.name}={_shown(operand, value, names)}")
             kernel = instruction.kernel
             about = kernel.name, kernel.variant, *instruction.storages.values()
-            yield f"  {instruction.at:>6} {'.'.join(about)}: {', '.join(parts)}"
+            yield f"  {instruction.offset:>6} {'.'.join(about)}: {', '.join(parts)}"
 
 
 def _shown(operand: Operand, value: int, names: Mapping[int, str]) -> str:
@@ -133,19 +133,19 @@ def _shown(operand: Operand, value: int, names: Mapping[int, str]) -> str:
 
 def _arena(plan: Plan) -> Iterator[str]:
     """Offset, bytes, first and last step of each lifetime; "always" for persistent values."""
-    at = 0
+    offset = 0
     yield f"{plan.arena_nbytes:,} bytes; offset, bytes, steps, value"
     for value in plan.candidate.update.persistent:
-        yield f"{at:>12,} {value.nbytes:>12,} always {value.name}"
-        at += aligned(value.nbytes, ALIGN)
+        yield f"{offset:>12,} {value.nbytes:>12,} always {value.name}"
+        offset += aligned(value.nbytes, ALIGN)
     train, placed = plan.candidate.train, plan.placed
     for number, life in zip(placed.of_instance, plan.simulation.instances, strict=True):
         nbytes = train.problem.nbytes[life.value]
-        place = at + plan.offsets[number]
+        place = offset + plan.offsets[number]
         steps = f"{life.start}..{life.stop - 1}"
         yield f"{place:>12,} {nbytes:>12,} {steps} {train.roots[life.value]}"
     for position, number in placed.scratch_of.items():
         name = train.problem.steps[plan.schedule[position]].name
         nbytes = int(placed.buffers[number, 2])
-        place = at + plan.offsets[number]
+        place = offset + plan.offsets[number]
         yield f"{place:>12,} {nbytes:>12,} {position} workspace of {name}"

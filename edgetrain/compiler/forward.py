@@ -60,7 +60,7 @@ def forward_program(
         microbatch=batch,
         kernels=tuple(kernels.index),
         tapes=tapes,
-        persistent=tuple(_slot(graph.values[name], at) for name, at in persistent.items()),
+        persistent=tuple(_slot(graph.values[name], index) for name, index in persistent.items()),
         inputs={"eval": code.first(graph.inputs)},
         targets={},
         outputs={"eval": _outputs(graph, code, persistent)},

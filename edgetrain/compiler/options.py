@@ -129,8 +129,8 @@ def _stored(value: Any) -> Any:
     if hasattr(value, "to_json"):
         return value.to_json()
     if isinstance(value, Mapping):
-        return {name: _stored(one) for name, one in value.items()}
-    return [_stored(one) for one in value] if isinstance(value, tuple) else value
+        return {name: _stored(item) for name, item in value.items()}
+    return [_stored(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _segments(value: str | int) -> str:

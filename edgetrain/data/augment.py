@@ -176,10 +176,10 @@ def _moved(fields: Mapping[str, Field], pictures: bool) -> dict[str, tuple[int, 
     result: dict[str, tuple[int, ...]] = {}
     for name, field in fields.items():
         shape = field.shape
-        for one in (axes, last):
-            fits = len(shape) >= -one[0] and tuple(shape[axis] for axis in one) == size
+        for item in (axes, last):
+            fits = len(shape) >= -item[0] and tuple(shape[axis] for axis in item) == size
             if fits and (len(shape) > 1 or field.dtype.kind != "f"):
-                result.setdefault(name, one)
+                result.setdefault(name, item)
     return result
 
 

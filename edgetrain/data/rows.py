@@ -146,11 +146,11 @@ class FortranRows(FileRows):
         result = np.empty(sum(stop - start for start, stop in places), self.dtype)
         with self._lock:
             for column in range(columns):
-                at = 0
+                start_of = 0
                 for start, stop in places:
-                    part = result[at : at + stop - start]
+                    part = result[start_of : start_of + stop - start]
                     self._read_at((column * self.shape[0] + start) * self.dtype.itemsize, part)
-                    at += stop - start
+                    start_of += stop - start
                 out[:, column] = result[indices - low] if together else result
         sample_axes = range(len(self.shape) - 1, 0, -1)
         return out.reshape(len(indices), *self.shape[:0:-1]).transpose(0, *sample_axes)

@@ -124,10 +124,10 @@ def _counted(array: np.ndarray, shape: tuple[int, ...], batch: int) -> np.ndarra
     Axes of size 1 before it may be missing.
     """
     ahead = [*shape[:batch]]
-    for at in dict.fromkeys((batch, batch - ahead.count(1))):
-        before = ahead if at == batch else [size for size in ahead if size != 1]
-        if at < array.ndim and [*array.shape[:at]] == before or (not batch and array.ndim):
-            result = np.moveaxis(array, at, 0)
+    for axis in dict.fromkeys((batch, batch - ahead.count(1))):
+        before = ahead if axis == batch else [size for size in ahead if size != 1]
+        if axis < array.ndim and [*array.shape[:axis]] == before or (not batch and array.ndim):
+            result = np.moveaxis(array, axis, 0)
             if _fits(result.shape[1:], shape):
                 return result
     return None

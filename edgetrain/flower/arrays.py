@@ -195,5 +195,5 @@ def _travelling(program: Program, layers: Mapping[str, Layer]) -> list[str]:
         )
     moved = {name for kind in ("trained", "moves") for name in training[kind]["names"]} & known
     names = names_in_file(program)
-    order, rest = {name: at for at, name in reversed([*enumerate(names)])}, len(names)
+    order, rest = {name: index for index, name in reversed([*enumerate(names)])}, len(names)
     return sorted(moved, key=lambda name: (order.get(name, rest), name))

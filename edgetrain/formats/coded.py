@@ -22,7 +22,7 @@ class NumpyWords:
         """Select from uint32, or from float32 numbers of `real`."""
         import numpy as np
 
-        real = any(getattr(one, "dtype", None) == np.float32 for one in (yes, no))
+        real = any(getattr(item, "dtype", None) == np.float32 for item in (yes, no))
         kind = np.float32 if real else np.uint32
         return np.where(condition, np.asarray(yes, kind), np.asarray(no, kind))
 

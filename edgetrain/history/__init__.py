@@ -68,7 +68,7 @@ class History:
 
     def has_epoch(self, number: int) -> bool:
         """Whether this epoch's training loss is known."""
-        return any(one["epoch"] == number and "loss" in one for one in self.epochs[-1:])
+        return any(item["epoch"] == number and "loss" in item for item in self.epochs[-1:])
 
     # Columns, as of a dict.
 
@@ -77,8 +77,8 @@ class History:
         """All columns by name."""
         result = {name: [e.get(name, math.nan) for e in self.epochs] for name in _OF_EPOCHS}
         tested = [epoch.get("evaluation") or {} for epoch in self.epochs]
-        for name in dict.fromkeys(name for one in tested for name in one):
-            values = [one.get(name) for one in tested]
+        for name in dict.fromkeys(name for item in tested for name in item):
+            values = [item.get(name) for item in tested]
             result[f"val_{name}"] = [math.nan if value is None else value for value in values]
         return result
 
@@ -138,7 +138,7 @@ class History:
     def since(self, step: int) -> "History":
         """The history after a step."""
         result = History()
-        first = sum(1 for at in self.steps["step"] if at <= step)
+        first = sum(1 for recorded in self.steps["step"] if recorded <= step)
         result.steps = {name: column[first:] for name, column in self.steps.items()}
         result.epochs = [dict(epoch) for epoch in self.epochs if epoch["step"] > step]
         result.notes = [note for note in self.notes if note[0] > step]
@@ -180,12 +180,12 @@ class History:
 
     def cut(self, step: int) -> None:
         """Drop everything after a step; it will be trained again."""
-        kept = sum(1 for at in self.steps["step"] if at <= step)
+        kept = sum(1 for recorded in self.steps["step"] if recorded <= step)
         for column in self.steps.values():
             del column[kept:]
         self.epochs = [epoch for epoch in self.epochs if epoch["step"] <= step]
         last = self.epochs[-1]["epoch"] if self.epochs else 0
-        self.confusions = {n: one for n, one in self.confusions.items() if one["epoch"] <= last}
+        self.confusions = {n: item for n, item in self.confusions.items() if item["epoch"] <= last}
         self.notes = [note for note in self.notes if note[0] <= step]
 
     def _add_step(self, event: Mapping[str, Any]) -> None:

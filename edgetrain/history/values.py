@@ -85,7 +85,7 @@ def table(kept: Any) -> dict[str, Any] | None:
 
 def tables(*kept: Any) -> dict[str, dict[str, Any]]:
     """Confusion matrices by name, without damaged ones."""
-    items = [item for one in kept if isinstance(one, dict) for item in one.items()]
+    items = [item for entry in kept if isinstance(entry, dict) for item in entry.items()]
     result = {text(name): table(value) for name, value in items}
     return {name: value for name, value in result.items() if value is not None}
 
@@ -97,14 +97,14 @@ def read(path: str | Path, history: "History") -> "History":
         if kept["version"] != VERSION:
             return history
         steps = {name: column(name, kept["steps"][name]) for name in COLUMNS}
-        epochs = [epoch(one) for one in listed(kept["epochs"])]
+        epochs = [epoch(item) for item in listed(kept["epochs"])]
         notes = [(whole(step), text(words)) for step, words in listed(kept["notes"])]
         confusions = tables({CONFUSION: kept["confusion"]}, kept.get("confusions"))
     except NotRegular as error:
         raise RunError(f"{path}: {error.strerror}. Remove it.") from None
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return history
-    if len({len(one) for one in steps.values()}) == 1:
+    if len({len(item) for item in steps.values()}) == 1:
         history.steps, history.epochs = steps, epochs
         history.notes, history.confusions = notes, confusions
         history._each = max(steps["n"], default=1.0)

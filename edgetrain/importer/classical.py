@@ -172,8 +172,8 @@ class Classical:
             return False
         if not self._is_column(end.inputs[0]):
             return False
-        one = self._known.get(less.inputs[0])
-        if one is None or not one.size or np.any(one != 1) or self._source(less.inputs[1]) != p:
+        item = self._known.get(less.inputs[0])
+        if item is None or not item.size or np.any(item != 1) or self._source(less.inputs[1]) != p:
             return False
         half = self._array(node, "half", np.array(0.5))
         half = self._make(node, "Mul", [end.inputs[0], half])

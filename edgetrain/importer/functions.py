@@ -96,7 +96,7 @@ def _set_function_defaults(
         function = bodies.get((_domain(node.domain), node.op_type, node.overload))
         given = {attribute.name for attribute in node.attribute}
         known = () if function is None else function.attribute_proto
-        node.attribute.extend(one for one in known if one.name not in given)
+        node.attribute.extend(item for item in known if item.name not in given)
 
 
 def expanded(proto: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:

@@ -59,12 +59,12 @@ class Moved:
     def axis_before(self, nodes: Sequence[NodeProto], axis: int) -> int | None:
         """The axis of the file's tensor that the nodes move to `axis`; None if unknown."""
         rank = len(self._tensors[nodes[0].input[0]].dims)
-        at: int | None = axis
+        result: int | None = axis
         for node in reversed(nodes):
-            if node.op_type not in _AXES or at is None or not -rank <= at < rank:
+            if node.op_type not in _AXES or result is None or not -rank <= result < rank:
                 return None
-            at = _AXES[node.op_type](node, at % rank, rank)
-        return at
+            result = _AXES[node.op_type](node, result % rank, rank)
+        return result
 
 
 def of_floats(

@@ -137,17 +137,17 @@ def fields(descriptor: int, start: int, stop: int) -> Iterator[Field]:
     Raises:
       ValueError: not a protobuf message.
     """
-    block, base, at = b"", start, start
+    block, base, offset = b"", start, start
     for _ in range(MAX_FIELDS):
-        if at >= stop:
+        if offset >= stop:
             return
-        if at - base + 20 > len(block) and base + len(block) < stop:
-            block, base = os.pread(descriptor, min(_BLOCK, stop - at), at), at
-        tag, used = _number(block, at - base)
+        if offset - base + 20 > len(block) and base + len(block) < stop:
+            block, base = os.pread(descriptor, min(_BLOCK, stop - offset), offset), offset
+        tag, used = _number(block, offset - base)
         number, wire = tag >> 3, tag & 7
         if not 1 <= number <= _LAST_FIELD:
-            raise ValueError(f"no valid field at byte {at}")
-        head = at + used
+            raise ValueError(f"no valid field at byte {offset}")
+        head = offset + used
         if wire == _BYTES:
             length, used = _number(block, head - base)
             head += used
@@ -156,26 +156,26 @@ def fields(descriptor: int, start: int, stop: int) -> Iterator[Field]:
         elif wire in (_EIGHT, _FOUR):
             length = 8 if wire == _EIGHT else 4
         else:
-            raise ValueError(f"no valid field at byte {at}")
+            raise ValueError(f"no valid field at byte {offset}")
         if head + length > stop:
             raise ValueError(
-                f"the field at byte {at} ends at byte {head + length} of {stop}: the file is "
+                f"the field at byte {offset} ends at byte {head + length} of {stop}: the file is "
                 "truncated or damaged"
             )
-        yield Field(number, at, head, head + length)
-        at = head + length
+        yield Field(number, offset, head, head + length)
+        offset = head + length
     raise ValueError(f"more than {MAX_FIELDS} fields")
 
 
-def _number(block: bytes, at: int) -> tuple[int, int]:
+def _number(block: bytes, offset: int) -> tuple[int, int]:
     """(value, bytes used) of the varint at `at`."""
-    if at < len(block) and block[at] < 128:
-        return block[at], 1
+    if offset < len(block) and block[offset] < 128:
+        return block[offset], 1
     value = 0
     for k in range(10):
-        if at + k >= len(block):
+        if offset + k >= len(block):
             raise ValueError("the file is truncated")
-        byte = block[at + k]
+        byte = block[offset + k]
         value |= (byte & 127) << (7 * k)
         if byte < 128:
             return value, k + 1

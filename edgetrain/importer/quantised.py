@@ -358,13 +358,13 @@ class _Lift:
         """The integer constants that a value is computed from; none if it depends on data."""
         found, pending, seen = [], [name], {name}
         while pending:
-            at = pending.pop()
-            if at in self.tensors:
-                found += [at] if self.tensors[at].data_type in _WEIGHTS else []
-            elif at not in self.makers:
+            source = pending.pop()
+            if source in self.tensors:
+                found += [source] if self.tensors[source].data_type in _WEIGHTS else []
+            elif source not in self.makers:
                 return []
             else:
-                more = {n for n in reads(self.makers[at]) if n} - seen
+                more = {n for n in reads(self.makers[source]) if n} - seen
                 seen |= more
                 pending += sorted(more)
         return found

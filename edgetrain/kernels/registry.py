@@ -222,9 +222,9 @@ def _lines() -> Iterator[bytes]:
 def _declared_in() -> Path | bytes:
     """The declarations file of this runtime or of an installed library; else the cached one of an
     earlier start, else a new one from the families themselves."""
-    own = sources.declarations()
-    if own is not None:
-        return own
+    declared = sources.declarations()
+    if declared is not None:
+        return declared
     installed = library.installed()
     if installed is not None and installed.same:
         return installed.declarations

@@ -52,8 +52,8 @@ class ByClass(Loss):
         shape = output()
         default = self.axis(shape) if len(shape) > 1 else 1
         for axis in (default, *range(1, len(shape))):
-            rest, at = [*shape[:axis], *shape[axis + 1 :]], batch - (axis <= batch)
-            rest.insert(at, rest.pop(0))
+            rest, axis_at = [*shape[:axis], *shape[axis + 1 :]], batch - (axis <= batch)
+            rest.insert(axis_at, rest.pop(0))
             if tuple(rest) == tuple(target):
                 changed: Any = {"class_axis": axis}
                 return dataclasses.replace(self, **changed)

@@ -57,15 +57,15 @@ def pairs_of(given: Any) -> Pairs:
             name: value if isinstance(value, list | tuple) else [value]
             for name, value in given.items()
         }
-        result = tuple((name, Loss.of(one)) for name, own in several.items() for one in own)
+        result = tuple((name, Loss.of(item)) for name, own in several.items() for item in own)
     else:
         raise UsageError(
             f"losses {repr(given)[:80]}: expected losses by output, such as "
             "{'class': 'cross_entropy', 'box': et.Loss('huber', weight=0.5)}."
         )
-    for name, one in result:
-        if not isinstance(name, str) or not isinstance(one, Loss):
-            raise UsageError(f"losses: {name!r}: {repr(one)[:80]}; expected a name or a Loss.")
+    for name, item in result:
+        if not isinstance(name, str) or not isinstance(item, Loss):
+            raise UsageError(f"losses: {name!r}: {repr(item)[:80]}; expected a name or a Loss.")
     if len(result) > MOST:
         raise UsageError(f"losses: {len(result)} of them; expected at most {MOST}.")
     return result

@@ -94,8 +94,10 @@ def _by_name(specs: Sequence[InputSpec], places: Sequence[Sequence[int]]) -> lis
     likely = [name for name in common if _SAYS.fullmatch(name)]
     likely = likely or [name for name in common if _HINTS.fullmatch(name)]
     with_dims = iter(range(len(each)))
-    at = [next(with_dims) if spec.dims else None for spec in specs]
-    result = [tuple(0 if k is None else each[k][name] for k in at) for name in (likely or common)]
+    numbers = [next(with_dims) if spec.dims else None for spec in specs]
+    result = [
+        tuple(0 if k is None else each[k][name] for k in numbers) for name in (likely or common)
+    ]
     if len(result) == 1 and (likely or not all(result[0])):
         return result
     if likely:

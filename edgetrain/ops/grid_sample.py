@@ -152,8 +152,8 @@ def grid_sample(context, node) -> None:
     taps = []
     flat = positions.constant("flat", [samples, count])
     for axis, size in enumerate(sizes):
-        at = positions.constant(f"at{axis}", rank - 1 - axis)
-        along = positions.add(f"along{axis}", "Gather", [node.inputs[1], at], axis=-1)
+        which = positions.constant(f"at{axis}", rank - 1 - axis)
+        along = positions.add(f"along{axis}", "Gather", [node.inputs[1], which], axis=-1)
         line = positions.made("Reshape", along, flat)
         taps.append(positions.taps(positions.scaled(line, size), size, mode))
     corners = [_corner(positions, corner, sizes) for corner in product(*taps)]

@@ -421,13 +421,13 @@ def gathered(look: Look) -> State:
     if index.kind == FREE:
         if x.kind == FREE:
             return State(FREE, degree=x.degree)
-        at, inner = place(shape, x.stride, look.batch)
-        if at == axis:
+        found_axis, inner = place(shape, x.stride, look.batch)
+        if found_axis == axis:
             raise Mixes("picks samples by their position in the batch")
-        at += lead - 1 if at > axis else 0
-        return State(EACH, stride_at(look.out(), at, inner), x.degree)
-    at, inner = place(places, index.stride, look.batch)
-    result = State(EACH, stride_at(look.out(), axis + at, inner), x.degree)
+        found_axis += lead - 1 if found_axis > axis else 0
+        return State(EACH, stride_at(look.out(), found_axis, inner), x.degree)
+    found_axis, inner = place(places, index.stride, look.batch)
+    result = State(EACH, stride_at(look.out(), axis + found_axis, inner), x.degree)
     if x.kind == FREE:
         if index.step:
             raise Mixes("picks rows by a sample's position in the batch")
@@ -446,10 +446,10 @@ def ranked(look: Look) -> State:
     axis = look.node.attrs["axis"]
     if state.kind == FREE:
         return State(FREE)
-    at, inner = place(shape, state.stride, look.batch)
-    if at == axis:
+    found_axis, inner = place(shape, state.stride, look.batch)
+    if found_axis == axis:
         raise Mixes("works along the batch axis")
-    return State(EACH, stride_at(look.out(), at, inner), below=shape[axis])
+    return State(EACH, stride_at(look.out(), found_axis, inner), below=shape[axis])
 
 
 def picked(look: Look) -> State:
@@ -472,10 +472,10 @@ def scattered(look: Look) -> State:
     if POOLED in (u.kind, index.kind) or index.degree or u.step:
         raise Mixes("scatters a sum over the batch")
     if index.kind == FREE:
-        at, inner = place(shape, u.stride, look.batch)
-        if at == 1:
+        found_axis, inner = place(shape, u.stride, look.batch)
+        if found_axis == 1:
             raise Mixes("writes samples by their position in the batch")
-        return State(EACH, stride_at(look.out(), at, inner), u.degree)
+        return State(EACH, stride_at(look.out(), found_axis, inner), u.degree)
     _, rows, inner = look.out()
     own = rows // look.batch
     fits = shape[0] == 1 and index.step == own and 0 < index.below <= own

@@ -29,17 +29,17 @@ def checked(option: Option, value: Any, owner: str = "") -> Any:
         if not isinstance(value, Mapping):
             raise UsageError(f"{label} {shown(value)}: expected a dict, such as {option.python}.")
         return {
-            str(name): _plain(option, f"{label}: {name}" if name else label, one, {option.item})
-            for name, one in value.items()
+            str(name): _plain(option, f"{label}: {name}" if name else label, item, {option.item})
+            for name, item in value.items()
         }
     if option.several:
         several = isinstance(value, Collection) and is_list(value)
-        if not several or not all(isinstance(one, str) for one in value):
+        if not several or not all(isinstance(item, str) for item in value):
             raise UsageError(
                 f"{label} {shown(value)}: expected a list of {option.metavar.lower()}s, such as "
                 f"{option.python}."
             )
-        return tuple(_plain(option, label, one, {"str"}) for one in value)
+        return tuple(_plain(option, label, item, {"str"}) for item in value)
     return _plain(option, label, value, option.kinds)
 
 

@@ -47,7 +47,7 @@ def table(options: Iterable[Option]) -> Iterator[str]:
 def _choices(option: Option) -> str:
     """ ": a, b (its meaning)"; "" if any value is allowed."""
     means = option.choices if isinstance(option.choices, Mapping) else {}
-    words = [f"{one} ({means[one]})" if means.get(one) else one for one in option.choices]
+    words = [f"{item} ({means[item]})" if means.get(item) else item for item in option.choices]
     return f": {', '.join(words)}" if words else ""
 
 

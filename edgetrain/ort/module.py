@@ -79,7 +79,9 @@ class Module:
         self._counted = 0
         self._outputs = tuple(state.meta.get("outputs", ()))
         self.trained = frozenset(self.program.account["training"]["trained"]["names"])
-        result = {name: at for at, name in reversed([*enumerate(names_in_file(self.program))])}
+        result = {
+            name: index for index, name in reversed([*enumerate(names_in_file(self.program))])
+        }
         own = [*self.trainer.parameters]
         self.names = tuple(sorted(own, key=lambda name: result.get(name, len(result))))
         self._restore(state)
@@ -179,12 +181,12 @@ class Module:
                 f"copy_buffer_to_parameters: found {array.size} numbers; expected {size} with "
                 f"trainable_only={trainable_only}."
             )
-        at, result = 0, {}
+        index, result = 0, {}
         for name in self._chosen(trainable_only):
             shape = self.trainer.parameters[name].shape
             count = int(np.prod(shape))
-            result[name] = array[at : at + count].reshape(shape)
-            at += count
+            result[name] = array[index : index + count].reshape(shape)
+            index += count
         self.trainer.parameters.put(result)
 
     def export_model_for_inferencing(

@@ -146,14 +146,14 @@ def _put(file: BinaryIO, data: bytes) -> None:
 def _safetensors(file: BinaryIO, tensors: Mapping[str, np.ndarray]) -> None:
     """Write the header's length, the header, and the arrays in order."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
+    offset = 0
     for name, array in tensors.items():
         header[name] = {
             "dtype": "F32",
             "shape": list(array.shape),
-            "data_offsets": [at, at + array.nbytes],
+            "data_offsets": [offset, offset + array.nbytes],
         }
-        at += array.nbytes
+        offset += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     file.write(len(text).to_bytes(8, "little") + text)

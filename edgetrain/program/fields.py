@@ -85,12 +85,16 @@ def _recipe() -> Check:
     }
     return record(
         {
-            **{one.name: _stored(one, objects) for one in OPTIONS.values() if one.old},
+            **{option.name: _stored(option, objects) for option in OPTIONS.values() if option.old},
             "lanes": integer(1, 16),
             "sparse_layers": several(layer, most=2**16),
         },
         {
-            **{one.name: _stored(one, objects) for one in OPTIONS.values() if not one.old},
+            **{
+                option.name: _stored(option, objects)
+                for option in OPTIONS.values()
+                if not option.old
+            },
             "output_shape": several(integer(1, 2**48), most=16),
         },
     )

@@ -73,8 +73,8 @@ def with_changes(onnx: bytes, changes: Changes) -> bytes:
     if added:
         for node in graph.messages(NODES):
             reads, first = node.texts(READS), [*node.texts(WRITES), ""][0]
-            given = [changes.sizes.get((first, at)) for at in range(len(reads))]
-            told = [one[0] if one else name for one, name in zip(given, reads, strict=True)]
+            given = [changes.sizes.get((first, index)) for index in range(len(reads))]
+            told = [entry[0] if entry else name for entry, name in zip(given, reads, strict=True)]
             if told != reads:
                 node.replace(READS, [name.encode() for name in told])
         graph.replace(INITIALIZERS, [*graph.messages(INITIALIZERS), *added])

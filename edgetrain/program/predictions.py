@@ -198,7 +198,7 @@ def _compared(flow: _Flow, read: set[str], labelled: set[str], data: list[str]) 
     return tuple(
         name
         for name in result
-        if source & flow.above([name], [one for one in result if one != name])
+        if source & flow.above([name], [item for item in result if item != name])
     )
 
 

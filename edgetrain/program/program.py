@@ -179,7 +179,7 @@ class Program(TapeSet):
     def lengths(self) -> dict[int, TapeSet]:
         """The tape sets by length, the shortest first; empty if it was compiled for one length."""
         name = next(iter(self.recipe.get("lengths", ())), None)
-        result = {} if name is None else {one.dims[name]: one for one in reversed(self.sets)}
+        result = {} if name is None else {item.dims[name]: item for item in reversed(self.sets)}
         return dict(sorted(result.items()))
 
     def chosen(
@@ -196,27 +196,27 @@ class Program(TapeSet):
           RunError: the Program file was truncated or overwritten.
         """
         wanted = self.dims if dims is None else dict(dims)
-        bound = [one for one in self.sets if one.dims == wanted]
+        bound = [item for item in self.sets if item.dims == wanted]
         if not bound:
             raise UsageError(
                 f"{self.model_name}: no tape set for {wanted}; the Program has "
-                f"{'; '.join(one.label for one in self.sets)}. Choose one of them."
+                f"{'; '.join(item.label for item in self.sets)}. Choose one of them."
             )
         most = budget_nbytes(budget)
-        fitting = [one for one in bound if most is None or one.arena_nbytes <= most]
+        fitting = [item for item in bound if most is None or item.arena_nbytes <= most]
         if not fitting:
-            least = min(one.arena_nbytes for one in bound)
+            least = min(item.arena_nbytes for item in bound)
             raise BudgetError(
                 f"{self.model_name}: no tape set fits {format_bytes(most or 0)}; the smallest "
                 f"arena for these dims is {format_bytes(least)}. Allow that, or compile again.",
                 least,
             )
-        result = max(fitting, key=lambda one: one.arena_nbytes)
+        result = max(fitting, key=lambda item: item.arena_nbytes)
         if result.key == self.key:
             return self
         check_files(result.tapes)
         own = fields_of(result) | {"tapes": {name: np.array(t) for name, t in result.tapes.items()}}
-        others = (TapeSet(**fields_of(self)), *(one for one in self.others if one is not result))
+        others = (TapeSet(**fields_of(self)), *(item for item in self.others if item is not result))
         return replace(self, **own, others=others)
 
     def joined(self, others: Iterable["Program"]) -> "Program":
@@ -243,8 +243,8 @@ class Program(TapeSet):
         """
         recipe = {k: v for k, v in self.recipe.items() if k not in _APART}
         recipe["microbatch"] = self.microbatch
-        for length, one in self.lengths.items():
-            recipe[f"length {length}"] = one.minibatch, one.microbatch
+        for length, item in self.lengths.items():
+            recipe[f"length {length}"] = item.minibatch, item.microbatch
         names = sorted((s.name, s.shape, s.dtype, s.role) for s in self.lasting)
         text = json.dumps([recipe, names, self.model_name], sort_keys=True) + self._frozen_digest
         return str(sha256(text.encode()).hexdigest())
@@ -310,11 +310,11 @@ def _consistent(program: Program) -> Program:
     Raises:
       ValueError: names the contradiction.
     """
-    for one in program.sets:
+    for item in program.sets:
         try:
-            check_set(one, program.threads)
+            check_set(item, program.threads)
         except ValueError as error:
-            raise ValueError(f"set {one.label}: {error}" if program.others else error) from None
+            raise ValueError(f"set {item.label}: {error}" if program.others else error) from None
     check_together(program, program.others)
     limited = {slot.name for slots_of in program.inputs.values() for slot in slots_of}
     unknown = sorted(program.limits.keys() - limited - {TARGET})
@@ -345,8 +345,8 @@ def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Pro
     # Tapes to run are copied, because the file may be overwritten; `chosen` copies other sets.
     default["tapes"] = {name: np.array(tape) for name, tape in default["tapes"].items()}
     others = []
-    for number, one in enumerate(fields.get("sets", ()), 1):
-        others.append(TapeSet(**_set_of(one, tensors, f"set.{number}.", default["init"])))
+    for number, item in enumerate(fields.get("sets", ()), 1):
+        others.append(TapeSet(**_set_of(item, tensors, f"set.{number}.", default["init"])))
     return Program(
         **default,
         threads=fields["threads"],

@@ -58,9 +58,9 @@ class Message:
             if isinstance(payload, int):
                 out.append(payload)
             else:
-                data, at = memoryview(_view(payload)), 0
-                while at < len(data):
-                    value, at = _varint(data, at)
+                data, index = memoryview(_view(payload)), 0
+                while index < len(data):
+                    value, index = _varint(data, index)
                     out.append(value)
         return [value - 2**64 if value >= 2**63 else value for value in out]
 
@@ -106,9 +106,9 @@ class Message:
     def replace(self, number: int, values: "Sequence[int | bytes | Message]") -> None:
         """Replace the values of a repeated field, at the position of its first."""
         self.clear(number)
-        at = next((k for k, f in enumerate(self._fields) if f[0] > number), len(self._fields))
+        index = next((k for k, f in enumerate(self._fields) if f[0] > number), len(self._fields))
         rows = [(number, VARINT if isinstance(v, int) else BYTES, v) for v in values]
-        self._fields[at:at] = rows
+        self._fields[index:index] = rows
 
     def keep(self, number: int, wanted: "Callable[[Message], bool]") -> None:
         """Keep only the wanted messages of a field."""
@@ -150,14 +150,14 @@ def _view(payload: Payload) -> bytes | memoryview:
 
 
 def _parsed(data: memoryview) -> Iterator[tuple[int, int, Payload]]:
-    at = 0
-    while at < len(data):
-        tag, head = _varint(data, at)
+    offset = 0
+    while offset < len(data):
+        tag, head = _varint(data, offset)
         number, wire = tag >> 3, tag & 7
         if number < 1:
-            raise ValueError(f"no valid field at byte {at}")
+            raise ValueError(f"no valid field at byte {offset}")
         if wire == VARINT:
-            value, at = _varint(data, head)
+            value, offset = _varint(data, head)
             yield number, wire, value
             continue
         if wire == BYTES:
@@ -165,23 +165,23 @@ def _parsed(data: memoryview) -> Iterator[tuple[int, int, Payload]]:
         elif wire in _WIDTH:
             length = _WIDTH[wire]
         else:
-            raise ValueError(f"the field at byte {at} has wire type {wire}")
-        at = head + length
-        if at > len(data):
-            raise ValueError(f"the field at byte {head} ends at byte {at} of {len(data)}")
-        yield number, wire, data[head:at]
+            raise ValueError(f"the field at byte {offset} has wire type {wire}")
+        offset = head + length
+        if offset > len(data):
+            raise ValueError(f"the field at byte {head} ends at byte {offset} of {len(data)}")
+        yield number, wire, data[head:offset]
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def _varint(data: memoryview, offset: int) -> tuple[int, int]:
     """(value, end position)."""
     value = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
+    while offset < len(data) and shift < 70:
+        byte = data[offset]
         value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 128:
-            return value & _MASK, at
-    raise ValueError(f"a varint does not end at byte {at}")
+            return value & _MASK, offset
+    raise ValueError(f"a varint does not end at byte {offset}")
 
 
 def _encoded(value: int) -> bytes:

@@ -139,7 +139,7 @@ class TapeSet:
 
 def fields_of(tape_set: TapeSet) -> dict[str, Any]:
     """The fields of a set by name, without the additional ones of a Program."""
-    return {one.name: getattr(tape_set, one.name) for one in fields(TapeSet)}
+    return {item.name: getattr(tape_set, item.name) for item in fields(TapeSet)}
 
 
 def check_set(tape_set: TapeSet, threads: int) -> None:

@@ -95,18 +95,18 @@ def stored_places(program: Program) -> list[tuple[Slot, int]]:
                 f"{program.model_name}: parameters {other!r} and {slot.name!r} have the same "
                 f"hash. Rename one of them."
             )
-    at = _BLOCK + blocks(_ROW.size * len(slots))
+    offset = _BLOCK + blocks(_ROW.size * len(slots))
     out = []
     for slot in slots:
-        out.append((slot, at))
-        at += blocks(slot.nbytes)
+        out.append((slot, offset))
+        offset += blocks(slot.nbytes)
     return out
 
 
 def slot_nbytes(program: Program) -> int:
     """Size of a slot of the store, including its header."""
-    last, at = stored_places(program)[-1]
-    return at + blocks(last.nbytes)
+    last, offset = stored_places(program)[-1]
+    return offset + blocks(last.nbytes)
 
 
 def blocks(nbytes: int) -> int:
@@ -117,8 +117,8 @@ def blocks(nbytes: int) -> int:
 def names_table(program: Program) -> bytes:
     """The table of names, padded to a multiple of BLOCK bytes."""
     rows = [
-        _ROW.pack(name_hash(slot.name), at, slot.nbytes, slot.format.number)
-        for slot, at in stored_places(program)
+        _ROW.pack(name_hash(slot.name), offset, slot.nbytes, slot.format.number)
+        for slot, offset in stored_places(program)
     ]
     return b"".join(rows).ljust(blocks(_ROW.size * len(rows)), b"\0")
 
@@ -150,9 +150,9 @@ def write_stored(
         tensors, block = {**tensors, **states}, _begun(program, block)
     whole = bytearray(2 * slot_nbytes(program))
     whole[_BLOCK : _BLOCK + len(names_table(program))] = names_table(program)
-    for slot, at in stored_places(program):
+    for slot, offset in stored_places(program):
         array = block if slot.name == CONTROL else _brought(slot, tensors.get(slot.name), str(path))
-        whole[at : at + slot.nbytes] = np.ascontiguousarray(array).tobytes()
+        whole[offset : offset + slot.nbytes] = np.ascontiguousarray(array).tobytes()
     length, rows = slot_nbytes(program) - _BLOCK, len(stored_places(program))
     head = _HEADER.pack(device.MAGIC, 1, state_digest(program), length, rows, 0, 0)[
         : 8 * device.CRC
@@ -190,7 +190,7 @@ def read_stored(path: str | os.PathLike[str], program: Program) -> Stored:
                     f"{path}: {size} bytes without a good state; expected a bundle's state. Use "
                     "another copy."
                 )
-            sequence, digest, rows = max(result, key=lambda one: one[0])
+            sequence, digest, rows = max(result, key=lambda item: item[0])
             anew = not _carries(
                 program, {k: (place.format.dtype, place.nbytes) for k, place in rows.items()}
             )
@@ -233,10 +233,10 @@ def _good(file: BinaryIO, start: int, room: int) -> tuple[int, bytes, dict[int, 
     if result != crc:
         return None
     places = {}
-    for key, at, nbytes, kind in _ROW.iter_unpack(rows):
-        if at + nbytes > _BLOCK + length or kind not in _KINDS:
+    for key, offset, nbytes, kind in _ROW.iter_unpack(rows):
+        if offset + nbytes > _BLOCK + length or kind not in _KINDS:
             return None
-        places[key] = _Place(start + at, nbytes, _KINDS[kind])
+        places[key] = _Place(start + offset, nbytes, _KINDS[kind])
     return sequence, digest, places
 
 

@@ -300,10 +300,10 @@ def _give(
             continue
         for node in graph.messages(NODES):
             if output in node.texts(WRITES):
-                for one in node.messages(ATTRIBUTES):
-                    if one.text(NAME) == attribute:
-                        one.clear(FLOATS)
-                        one.set(FLOATS, decoded(np.asarray(state[name])).astype("<f4").tobytes())
+                for item in node.messages(ATTRIBUTES):
+                    if item.text(NAME) == attribute:
+                        item.clear(FLOATS)
+                        item.set(FLOATS, decoded(np.asarray(state[name])).astype("<f4").tobytes())
 
 
 def with_tensors(onnx: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:

@@ -29,10 +29,10 @@ def write_program(program: Any, path: Path, links: bool) -> None:
     verify(check_program, parse(text), str(path), ProgramError, "It was not written.")
     tensors = {f"tape.{name}": tape for name, tape in program.tapes.items()}
     tensors |= {f"init.{name}": array for name, array in program.init.items()}
-    for number, one in enumerate(program.others, 1):
-        check_files(one.tapes)
-        own = {n: a for n, a in one.init.items() if a is not program.init.get(n)}
-        tensors |= {f"set.{number}.tape.{name}": tape for name, tape in one.tapes.items()}
+    for number, item in enumerate(program.others, 1):
+        check_files(item.tapes)
+        own = {n: a for n, a in item.init.items() if a is not program.init.get(n)}
+        tensors |= {f"set.{number}.tape.{name}": tape for name, tape in item.tapes.items()}
         tensors |= {f"set.{number}.init.{name}": array for name, array in own.items()}
     tensors["onnx"] = np.frombuffer(program.onnx, np.uint8)
     meta = {"program": text}
@@ -48,7 +48,7 @@ def fields(program: Any) -> dict[str, Any]:
     if program.revisions:
         out["revisions"] = dict(program.revisions)
     if program.others:
-        out["sets"] = [_set_json(one) for one in program.others]
+        out["sets"] = [_set_json(item) for item in program.others]
     return out
 
 
@@ -95,7 +95,7 @@ def shared_sets(program: Any, others: Iterable[Any]) -> tuple[dict[str, int], li
                     f"default set. {SAME}"
                 )
         revisions |= other.revisions
-        added += [_sharing(program, one) for one in other.sets]
+        added += [_sharing(program, item) for item in other.sets]
     return revisions, added
 
 
@@ -123,5 +123,5 @@ def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether type, shape and every bit are equal."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
-    x, y = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
+    x, y = (np.ascontiguousarray(item).reshape(-1).view(np.uint8) for item in (a, b))
     return bool(np.array_equal(x, y))

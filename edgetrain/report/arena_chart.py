@@ -268,8 +268,8 @@ def _budget(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
         picture.add(Line(left, y, right, y, "alarm", 1.6))
         text = f"budget {format_bytes(arena.budget)}"
         early = 2 * arena.peak[0] < len(arena.steps)  # keep clear of the peak's label
-        at, anchor = (right - 6, "end") if early else (left + 6, "start")
-        picture.add(Text(at, y - 5, text, 11, anchor, "alarm", halo=True))
+        across, anchor = (right - 6, "end") if early else (left + 6, "start")
+        picture.add(Text(across, y - 5, text, 11, anchor, "alarm", halo=True))
 
 
 def _call_out(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
@@ -284,24 +284,24 @@ def _call_out(picture: Picture, arena: Arena, scale: Scale, frame) -> None:
     words = name if len(name) <= room else name[: room - 1] + "\N{HORIZONTAL ELLIPSIS}"
     wide = max(text_width(head, 12), text_width(words, 11))
     left_of = x + 10 + wide > right
-    at = max(left + wide, x - 10) if left_of else x + 10
+    across = max(left + wide, x - 10) if left_of else x + 10
     anchor = "end" if left_of else "start"
     low = max(top + 14, y - 34)
-    edges = (at, at + wide) if anchor == "start" else (at - wide, at)
+    edges = (across, across + wide) if anchor == "start" else (across - wide, across)
     line = scale(0, arena.budget)[1] if arena.budget is not None else -math.inf
     below = [low, line + 16, top + 14, *(y + 20 + 14 * k for k in range(12))]
 
-    def is_free(at: float) -> bool:
-        area = at - 12, at + 18
+    def is_free(across: float) -> bool:
+        area = across - 12, across + 18
         budget = area[0] <= line <= area[1]
-        return at >= top + 12 and not budget and not crosses_live(arena, scale, (*edges, *area))
+        return across >= top + 12 and not budget and not crosses_live(arena, scale, (*edges, *area))
 
     low = next(filter(is_free, below), low)
     picture.add(
         Line(x, top, x, scale(0, 0)[1], "ink", 1, "4 3"),
         Dot(x, y, 4, "ink"),
-        Text(at, low, head, 12, anchor, bold=True, halo=True),
-        Text(at, low + 14, words, 11, anchor, halo=True),
+        Text(across, low, head, 12, anchor, bold=True, halo=True),
+        Text(across, low + 14, words, 11, anchor, halo=True),
     )
 
 

@@ -236,8 +236,8 @@ def svg(picture: Picture, definitions: Definitions | None = None, css_class: str
     if picture.seconds:
         out.append(motion(picture.shapes, picture.seconds))
     for shape in picture.shapes:
-        at = hatches.get(shape.scale) if isinstance(shape, Boxes) and shape.hatched else None
-        pattern = "" if at is None else f"url(#{tag}-{at})"
+        hatch = hatches.get(shape.scale) if isinstance(shape, Boxes) and shape.hatched else None
+        pattern = "" if hatch is None else f"url(#{tag}-{hatch})"
         out.append(_WRITERS[type(shape)](shape, definitions, pattern))
     return "\n".join([*out, "</svg>"])
 
@@ -373,7 +373,7 @@ def _there(shape: During) -> str:
 
 
 def _during(shape: During, definitions: Definitions | None, pattern: str) -> str:
-    inner = "".join(_WRITERS[type(one)](one, definitions, "") for one in shape.shapes)
+    inner = "".join(_WRITERS[type(item)](item, definitions, "") for item in shape.shapes)
     hidden = "" if shape.kept else ' opacity="0"'
     return f'<g class="moves t{_parts(shape)}"{hidden}>{inner}</g>'
 
@@ -405,11 +405,11 @@ def legend(
     picture: Picture, rows: Iterable[tuple[str, str]], x: float, y: float, right: float
 ) -> float:
     """Draw (colour, words) swatches, wrapped to the width; returns the y below them."""
-    at = x
+    left = x
     for fill, words in rows:
         wide = 30 + text_width(words)
-        if at > x and at + wide > right:
-            at, y = x, y + 19
-        picture.add(Rect(at, y - 10, 11, 11, fill), Text(at + 16, y, words, fill="muted"))
-        at += wide
+        if left > x and left + wide > right:
+            left, y = x, y + 19
+        picture.add(Rect(left, y - 10, 11, 11, fill), Text(left + 16, y, words, fill="muted"))
+        left += wide
     return y + 19

@@ -73,8 +73,10 @@ def frontier_chart(
         end = x + 110 > right
         picture.add(Line(x, top, x, base, "alarm", 1.6))
         words = f"budget {format_bytes(budget)}"
-        at = x - 5 if end else x + 5
-        picture.add(Text(at, top + 12, words, 11, "end" if end else "start", "alarm", halo=True))
+        across = x - 5 if end else x + 5
+        picture.add(
+            Text(across, top + 12, words, 11, "end" if end else "start", "alarm", halo=True)
+        )
     places = [(math.log(point.nbytes), math.log(point.time)) for point in points]
     for k, name in enumerate(groups):
         mine = [p for p, point in zip(places, points, strict=True) if point.group == name]
@@ -103,8 +105,8 @@ def _marked(picture: Picture, where, word: str, frame, down: float) -> None:
     (x, y), (right, top) = where, frame
     end = x + 70 > right
     y = max(top + 12, y + down)
-    at = x - 6 if end else x + 6
-    picture.add(Text(at, y, word, 12, "end" if end else "start", bold=True, halo=True))
+    across = x - 6 if end else x + 6
+    picture.add(Text(across, y, word, 12, "end" if end else "start", bold=True, halo=True))
 
 
 def _logs(values: Sequence[float]) -> tuple[float, float]:
@@ -173,8 +175,8 @@ def line_chart(
       last: last step on the x axis, so that all charts of a run align.
     """
     left, right = 58, width - 16
-    swatches = [(SERIES[k % len(SERIES)], one.name) for k, one in enumerate(series)]
-    title = f"{', '.join(one.name for one in series)} over steps"
+    swatches = [(SERIES[k % len(SERIES)], line.name) for k, line in enumerate(series)]
+    title = f"{', '.join(line.name for line in series)} over steps"
     data = {"chart": "lines", "data": name} | ({"log": "1"} if log else {})
     picture = Picture(width, 0, title, data=data)
     top = legend(picture, swatches, left, 16, right) + 2
@@ -183,9 +185,9 @@ def line_chart(
     def known(value: float) -> bool:
         return math.isfinite(value) and (value > 0 or not log)
 
-    values = [y for one in series for y in one.y if known(y)] or [1.0]
+    values = [y for line in series for y in line.y if known(y)] or [1.0]
     low, high = _range(values, log)
-    last = max([last, 1.0, *(x for one in series for x in one.x)])
+    last = max([last, 1.0, *(x for line in series for x in line.x)])
     sx, sy = (right - left) / last, tall / (high - low)
     scale = Scale(left, sx, base + sy * low, -sy)
     for value in _ticks(low, high, log):
@@ -194,15 +196,15 @@ def line_chart(
         picture.add(Text(left - 6, y + 4, f"{value:.4g}", 11, "end", "muted"))
     picture.add(Line(left, base, right, base), Line(left, top, left, base))
     for step, words, anchor in step_ticks(round(last), 4 if width < _NARROW else 8):
-        at = scale(step, 0)[0]
-        picture.add(Line(at, base, at, base + 4))
-        picture.add(Text(at, base + 16, words, 11, anchor, "muted"))
-    for k, one in enumerate(series):
-        for run in _runs(one, known):
+        across = scale(step, 0)[0]
+        picture.add(Line(across, base, across, base + 4))
+        picture.add(Text(across, base + 16, words, 11, anchor, "muted"))
+    for k, line in enumerate(series):
+        for run in _runs(line, known):
             points = [(x, math.log10(y) if log else y) for x, y in run]
             colour = SERIES[k % len(SERIES)]
             picture.add(Track(points, scale, colour, 1.6))
-            if len(one.x) <= _DOTTED:
+            if len(line.x) <= _DOTTED:
                 picture.add(*(Dot(*scale(*point), 3, colour) for point in points))
     picture.height = round(base + 24)
     picture.data |= {
@@ -214,10 +216,10 @@ def line_chart(
     return picture
 
 
-def _runs(one: Series, known) -> list[list[tuple[float, float]]]:
+def _runs(item: Series, known) -> list[list[tuple[float, float]]]:
     """Parts of a series without gaps."""
     runs: list[list[tuple[float, float]]] = [[]]
-    for x, y in zip(one.x, one.y, strict=True):
+    for x, y in zip(item.x, item.y, strict=True):
         if known(y):
             runs[-1].append((x, y))
         elif runs[-1]:
@@ -377,7 +379,7 @@ def matrix_chart(
         if legible:
             where = right + shares - 6, y + cell / 2 + 4
             picture.add(Text(*where, _percent(row[k], total), 11, "end"))
-            predicted = _percent(row[k], sum(one[k] for one in counts))
+            predicted = _percent(row[k], sum(item[k] for item in counts))
             picture.add(Text(x + cell / 2, base + 15, predicted, 11, "middle"))
         for j, count in enumerate(row):
             share, x = count / total if total else 0.0, left + j * cell
@@ -387,8 +389,8 @@ def matrix_chart(
                 fill, strong = "accent" if j == k else "alarm", 0.15 + 0.85 * share
                 picture.add(Rect(x, y, cell - 1, cell - 1, fill, title, opacity=strong))
                 if cell >= 24:
-                    at = x + cell / 2, y + cell / 2 + 4
-                    picture.add(Text(*at, f"{count:,}", 11, "middle", halo=True))
+                    across = x + cell / 2, y + cell / 2 + 4
+                    picture.add(Text(*across, f"{count:,}", 11, "middle", halo=True))
     return picture
 
 

@@ -25,12 +25,14 @@ def moving_arena(arena: Arena, width: int = 960) -> Picture:
     frames = [k * count // min(count, _FRAMES) for k in range(min(count, _FRAMES))]
     picture.seconds = min(_LONGEST, max(_SHORTEST, _EACH * len(frames)))
     picture.add(Sweep(x0, top, sx * count, base - top, len(frames), _MOVES))
-    at, wide = x0 + sx * count + _GAP, _BESIDE - _GAP
+    left, wide = x0 + sx * count + _GAP, _BESIDE - _GAP
     for box in sorted(arena.boxes, key=lambda box: -box.area)[:_BOXES]:
-        picture.add(*_lives(box, frames, arena.peak[0], _rect(box, at, wide, base, sy)))
-    picture.add(Line(at, base, at + wide, base), Text(at, base + 16, "live now", 11, fill="muted"))
+        picture.add(*_lives(box, frames, arena.peak[0], _rect(box, left, wide, base, sy)))
+    picture.add(
+        Line(left, base, left + wide, base), Text(left, base + 16, "live now", 11, fill="muted")
+    )
     if arena.live:
-        picture.add(*_said(arena, frames, at + wide, width))
+        picture.add(*_said(arena, frames, left + wide, width))
     return picture
 
 

@@ -59,13 +59,13 @@ class _Lives:
     def meeting(self, low: int, high: int) -> list[_Life]:
         """Current lifetimes that overlap [low, high). They never overlap each other, so few are
         checked."""
-        at = bisect_left(self.now, (high, -1))
+        index = bisect_left(self.now, (high, -1))
         result: list[_Life] = []
-        while at:
-            at -= 1
-            if self.now[at][2].high <= low:
+        while index:
+            index -= 1
+            if self.now[index][2].high <= low:
                 break
-            result.append(self.now[at][2])
+            result.append(self.now[index][2])
         return result
 
     def begin(self, life: _Life) -> None:
@@ -74,10 +74,10 @@ class _Lives:
         self._count += 1
         insort(self.now, (life.low, self._count, life))
 
-    def end(self, low: int, high: int, at: int) -> None:
+    def end(self, low: int, high: int, moment: int) -> None:
         """End the lifetimes that overlap [low, high)."""
         for other in self.meeting(low, high):
-            other.stop = min(other.stop, at)
+            other.stop = min(other.stop, moment)
             self.now = [row for row in self.now if row[2] is not other]
             self.ended.append(other)
 
@@ -224,8 +224,8 @@ def _touch(lives: _Lives, regions, made: _Made, after_loss: bool, fixed: int) ->
         met, content = lives.meeting(low, high), hash((made.content, number))
         part = [life for life in met if (life.low, life.high) == (low, high) and not life.read]
         if mode == "w" or not met or (mode == "p" and not part):
-            at, forward = made.position, not after_loss
-            life = _Life(at, at + 1, low, high, made.name, made.module, forward, content)
+            moment, forward = made.position, not after_loss
+            life = _Life(moment, moment + 1, low, high, made.name, made.module, forward, content)
             life.again = made.again
             lives.begin(life)
             continue

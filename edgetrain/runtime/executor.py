@@ -148,7 +148,7 @@ class Executor:
             if instruction.kernel.name == kernel:
                 place = [*instruction.values].index(operand)
                 assert instruction.scratch is None
-                words[instruction.at + 2 + place] = bits
+                words[instruction.offset + 2 + place] = bits
         start = words.ctypes.data
         result.operands[1:3] = start, start + words.nbytes
         self._tapes[tape] = result._replace(words=words)
@@ -200,9 +200,9 @@ class Executor:
         self.check_process()
         self.team.check_open()
         words = (ctypes.c_int64 * len(operands))(*operands)
-        enter, at = ENTRY(entry), ctypes.addressof(words)
+        enter, address = ENTRY(entry), ctypes.addressof(words)
         with self.signals:
-            enter(0, at, 0, 1)
+            enter(0, address, 0, 1)
         self.team.reraise()
 
     def close(self) -> None:

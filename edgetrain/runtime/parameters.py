@@ -103,7 +103,8 @@ class Parameters(Uncopied, MutableMapping[str, np.ndarray]):
         given = {
             name: value
             for name, value in state.items()
-            if name in self or not (_is_counter(name) or any(_are_tied(value, one) for one in own))
+            if name in self
+            or not (_is_counter(name) or any(_are_tied(value, item) for item in own))
         }
         for what, names in (
             ("missing", set(self._names) - set(given)),

@@ -132,16 +132,16 @@ class Session(Uncopied):
         self.program = program = opened_program(program)
         self.lengths = _lengths(program)
         sets = [*sets, *(self.lengths.programs.values() if self.lengths else ())]
-        self.arena = Arena(max(one.arena_nbytes for one in (program, *sets)))
+        self.arena = Arena(max(part.arena_nbytes for part in (program, *sets)))
         self.values = first_values(self.arena, program)
         self.ints, self.reals = self.values["ctl"], self.values["ctl"].view(np.float64)
         self.layers = sparse_layers(program)
         check_pattern(self.layers, self.values, program.model_name, ProgramError)
         first = self._opened(program, threads, None)
         self._sets = {program.key: first}
-        for one in sets:
-            if one.key not in self._sets:
-                self._sets[one.key] = self._opened(one, threads, first.executor)
+        for part in sets:
+            if part.key not in self._sets:
+                self._sets[part.key] = self._opened(part, threads, first.executor)
         self.turn, self._driving = FifoLock(first.executor.signals), False
         begin = control_words(program)
         self.ints[[*begin]] = [*begin.values()]
@@ -169,7 +169,7 @@ class Session(Uncopied):
         }
         outputs = [self.arena.view(s) for s in program.outputs["eval"]]
         callback = SampleCallback(program.microbatch, executor)
-        zeroes = [(self.arena.address + at, nbytes) for at, nbytes in zeroed(program)]
+        zeroes = [(self.arena.address + offset, nbytes) for offset, nbytes in zeroed(program)]
         tables = np.array(strides(program), np.int64), np.array(zeroes, np.int64).reshape(-1, 2)
         return _Opened(program, executor, staging, outputs, callback, tables)
 
@@ -185,7 +185,7 @@ class Session(Uncopied):
             self._check_idle("changed")
             result = self._sets.get(program.key)
             if result is None:
-                known = "; ".join(one.program.label for one in self._sets.values())
+                known = "; ".join(item.program.label for item in self._sets.values())
                 raise UsageError(
                     f"session: the tape set for {program.label} is not open; open are "
                     f"{known}. Add it to `sets` when opening the session."
@@ -378,8 +378,8 @@ class Session(Uncopied):
             )
         with self.turn:
             self._check_idle("changed")
-            for one in self._sets.values():
-                one.executor.put("update", "grad_finish", "max_norm", value)
+            for item in self._sets.values():
+                item.executor.put("update", "grad_finish", "max_norm", value)
             self._max_grad_norm = value
 
     def set_loss_scale(self, value: float) -> None:
@@ -398,8 +398,8 @@ class Session(Uncopied):
             self.ints[control.WARMUP] = schedule.warmup_steps
             numbers = schedule.numbers()
             self.reals[control.RATE : control.RATE + len(numbers)] = numbers
-            at = {"ctl": self.program.slot("ctl").offset}
-            calls = [(call.kernel, {**call.args, **at}) for call in schedule.calls()]
+            operands = {"ctl": self.program.slot("ctl").offset}
+            calls = [(call.kernel, {**call.args, **operands}) for call in schedule.calls()]
             self._plan[layout.RATE] = self.executor.add("rate", calls)
 
     def minibatch(self, samples: int, filler: Filler) -> StepResult | None:

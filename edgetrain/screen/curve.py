@@ -55,13 +55,15 @@ def _svg(lines: Sequence[tuple[str, Sequence[float], Sequence[float]]], last: in
         f'<text x="{_LEFT}" y="{_TALL - 10}">0</text>',
         f'<text x="{_WIDE - _RIGHT}" y="{_TALL - 10}" text-anchor="end">step {last:,}</text>',
     ]
-    for at, (name, steps, losses) in enumerate(lines):
+    for index, (name, steps, losses) in enumerate(lines):
         way, drawn = "", False
         for step, loss in zip(steps, losses, strict=True):
             if math.isfinite(loss):
                 way += f"{'L' if drawn else 'M'}{place(step, loss)}"
             drawn = math.isfinite(loss)
         ends = 'stroke-width="1.5" stroke-linecap="round"'
-        parts.append(f'<path d="{way}" fill="none" stroke="{_COLOURS[at]}" {ends}/>')
-        parts.append(f'<text x="{_LEFT + 150 * at}" y="20" fill="{_COLOURS[at]}">{name}</text>')
+        parts.append(f'<path d="{way}" fill="none" stroke="{_COLOURS[index]}" {ends}/>')
+        parts.append(
+            f'<text x="{_LEFT + 150 * index}" y="20" fill="{_COLOURS[index]}">{name}</text>'
+        )
     return "".join(parts) + "</svg>\n"

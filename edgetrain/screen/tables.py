@@ -55,10 +55,10 @@ def length_lines(program: Program) -> list[str]:
     rows = [
         (
             f"{name}={length}",
-            f"microbatch {one.microbatch} of {one.minibatch}",
-            f"{one.arena_nbytes:,} bytes",
+            f"microbatch {item.microbatch} of {item.minibatch}",
+            f"{item.arena_nbytes:,} bytes",
         )
-        for length, one in program.lengths.items()
+        for length, item in program.lengths.items()
     ]
     return ["lengths, in one arena:", *table(rows, "llr")] if rows else []
 

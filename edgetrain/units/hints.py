@@ -26,7 +26,7 @@ def meant(name: str, known: Collection[str]) -> str:
     from .other_names import ELSEWHERE
 
     plain = str(name).lstrip("-").partition("=")[0].replace("-", "_").lower()
-    by_name = {one.lstrip("-").replace("-", "_"): one for one in known}
+    by_name = {item.lstrip("-").replace("-", "_"): item for item in known}
     if ELSEWHERE.get(plain) in by_name:
         return by_name[ELSEWHERE[plain]]
     near = get_close_matches(plain, by_name, n=1, cutoff=0.7)

@@ -143,7 +143,7 @@ class Family(type):
                     for f in dataclasses.fields(family)
                 ]
             )
-        options = {f.name: f for one in family.kinds.values() for f in dataclasses.fields(one)}
+        options = {f.name: f for item in family.kinds.values() for f in dataclasses.fields(item)}
         own = [
             kind(f.name, kind.KEYWORD_ONLY, default=f.default, annotation=f.type)
             for f in options.values()

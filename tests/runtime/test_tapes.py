@@ -29,7 +29,7 @@ def _word(program: Program, tape: str, kernel: str, operand: str, add: int = 0) 
     """Index of an operand in the first instruction that calls a kernel."""
     for found in decode(program.tapes[tape].tolist(), bound(program.kernels)):
         if found.kernel.name == kernel:
-            at = found.at + 2
+            at = found.offset + 2
             for declared in found.kernel.spec.operands:
                 if declared.name == operand:
                     return at + add

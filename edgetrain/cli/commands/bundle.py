@@ -35,7 +35,7 @@ def bundle(arguments: Namespace) -> int:
     if left_out := made["tapes"]["left_out"]:
         print(f"tapes  of {made['tapes']['set']} (the default); left out: {'; '.join(left_out)}")
     if result := made.get("lengths"):
-        known = ", ".join(str(one["length"]) for one in result["sets"])
+        known = ", ".join(str(item["length"]) for item in result["sets"])
         print(f"lengths {result['dimension']}={known}: weights and state once, one arena")
     print(
         f"{made['target']['name']}, for {made['optimised_for']}\n"

@@ -98,9 +98,9 @@ def _verified(path: Path) -> dict[str, Any]:
     program = load_program(path)
     verify(program)
     count = 0
-    for one in program.sets:
-        kernels = bound(one.kernels, program.revisions)
-        count += sum(len(list(decode(t.tolist(), kernels))) for t in one.tapes.values())
+    for item in program.sets:
+        kernels = bound(item.kernels, program.revisions)
+        count += sum(len(list(decode(t.tolist(), kernels))) for t in item.tapes.values())
     return {"verified": count}
 
 
@@ -168,7 +168,7 @@ def _program(path: Path) -> Found:
         **program.account,
         "recipe": recipe,
         "tape_words": words,
-        "sets": [_set_facts(one) for one in program.sets],
+        "sets": [_set_facts(item) for item in program.sets],
         "kernels": [".".join((n, v, *s)) for n, v, s in program.kernels],
         "parameters": [
             *(s.name for s in program.persistent if s.role == "parameter" and s.name != POOL),
@@ -186,7 +186,7 @@ def _program(path: Path) -> Found:
     ]
     if program.others:
         lines.append(f"{len(program.sets)} sets of tapes, the default first:")
-        lines += table([_set_row(one) for one in program.sets], "lrrr")
+        lines += table([_set_row(item) for item in program.sets], "lrrr")
     return facts, lines
 
 

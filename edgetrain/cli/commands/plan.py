@@ -215,7 +215,7 @@ def _frontier_lines(front: Sequence[Plan], chosen: Plan, most: int) -> list[str]
     last = len(front) - 1
     count = min(most, len(front))
     wanted = {round(k * last / max(1, count - 1)) for k in range(count)}
-    at = next(k for k, plan in enumerate(front) if plan is chosen)
+    index = next(k for k, plan in enumerate(front) if plan is chosen)
     fastest = front[-1].cost
     rows = [
         (
@@ -223,9 +223,9 @@ def _frontier_lines(front: Sequence[Plan], chosen: Plan, most: int) -> list[str]
             str(front[k].candidate.microbatch),
             f"{100 * front[k].extra_forward:.1f} %",
             f"{front[k].cost / fastest:.2f}",
-            "chosen" if k == at else "",
+            "chosen" if k == index else "",
         )
-        for k in sorted(wanted | {at})
+        for k in sorted(wanted | {index})
     ]
     head = ("bytes", "microbatch", "recomputed", "time", "")
     return [

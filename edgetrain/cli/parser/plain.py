@@ -84,11 +84,11 @@ class Options:
                     vars(found)[dest] = _FLAGS[action]
                 elif dest and action in _VALUES and "nargs" not in how:
                     value = value if equals else next(words, "-")
-                    one = _value(value, how, bool(equals))
-                    if isinstance(one, tuple):
+                    item = _value(value, how, bool(equals))
+                    if isinstance(item, tuple):
                         raise _Unusual
                     before = vars(found).get(dest) or []
-                    vars(found)[dest] = [*before, one] if action == "append" else one
+                    vars(found)[dest] = [*before, item] if action == "append" else item
                 else:
                     raise _Unusual
             else:

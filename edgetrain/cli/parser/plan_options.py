@@ -22,7 +22,9 @@ _FAMILIES: dict[str, Any] = {Loss.choice: Loss, Optimizer.choice: Optimizer}
 def _flags() -> list[Option]:
     """Options with a flag of their own; plug-ins have several."""
     declared = [BUDGET, *OPTIONS.values()]
-    return [one for one in declared if one.flag is not None and one.dest not in _FAMILIES]
+    return [
+        option for option in declared if option.flag is not None and option.dest not in _FAMILIES
+    ]
 
 
 def arguments_of(option: Option, *, lean: bool) -> dict[str, Any]:

@@ -64,11 +64,11 @@ Spans = list[tuple[int, int]]
 def _spans(plan: Plan) -> Spans:
     """First and last instruction of each step of the schedule, because pages count tape
     instructions."""
-    result, at = [], 0
+    result, index = [], 0
     for step in plan.schedule:
         count = max(1, len(plan.candidate.train.instructions[step]))  # inputs have none
-        result.append((at, at + count))
-        at += count
+        result.append((index, index + count))
+        index += count
     return result
 
 
@@ -100,8 +100,8 @@ def _lives(
             int(placed.buffers[number, 2]),
             train.problem.steps[plan.schedule[position]].name,
         )
-        at = base + plan.offsets[number]
-        boxes.append(Box(*spans[position], at, nbytes, "workspace", f"workspace of {name}"))
+        offset = base + plan.offsets[number]
+        boxes.append(Box(*spans[position], offset, nbytes, "workspace", f"workspace of {name}"))
     return boxes
 
 

@@ -108,11 +108,11 @@ def _holds(q, members, least, gate, capacity):
     section is then a machine whose jobs are released at their lowest offsets.
     """
     count = 0
-    for at, i in enumerate(members):
+    for index, i in enumerate(members):
         if q.placed[i]:
             continue
         low = q.low[i]
-        if low < least or (low == least and at < gate):
+        if low < least or (low == least and index < gate):
             low = capacity
             for k in range(q.near_at[i], q.near_at[i + 1]):
                 j = q.near[k]
@@ -164,11 +164,11 @@ def _split(q, f, left, top):
                 end = q.last[i]
                 grown = True
     result = gate = 0
-    for at, i in enumerate(members):
+    for index, i in enumerate(members):
         if not q.placed[i] and q.first[i] >= start and q.first[i] < end:
             into[result] = i
             result += 1
-            gate += pick >= 0 and at < q.picks[f, pick]
+            gate += pick >= 0 and index < q.picks[f, pick]
     q.held[top], q.parent[top], q.beyond[top] = result, f, end
     q.least[top] = q.low[members[q.picks[f, pick]]] if pick >= 0 else 0
     q.gate[top] = gate
@@ -193,11 +193,11 @@ def _crowd(q, f):
     gap = members.size // 2
     while gap > 0:
         for k in range(gap, members.size):
-            i, at = members[k], k
-            while at >= gap and q.release[members[at - gap]] > q.release[i]:
-                members[at] = members[at - gap]
-                at -= gap
-            members[at] = i
+            i, index = members[k], k
+            while index >= gap and q.release[members[index - gap]] > q.release[i]:
+                members[index] = members[index - gap]
+                index -= gap
+            members[index] = i
         gap //= 2
     q.gate[f] = 0
 
@@ -288,11 +288,11 @@ def fits(q: Search, capacity: int, crowded: int) -> int:
             q.failed[q.sign[top] % np.uint64(q.failed.size)] = q.sign[top]
             top = q.parent[top]
             continue
-        at = q.picks[top, q.next_pick[top]]
-        i = q.rows[top, at]
+        index = q.picks[top, q.next_pick[top]]
+        i = q.rows[top, index]
         q.next_pick[top] += 1
         _place(q, i)
-        if _holds(q, q.rows[top][: q.held[top]], q.low[i], at, capacity):
+        if _holds(q, q.rows[top][: q.held[top]], q.low[i], index, capacity):
             if not _open(q, top, crowded):
                 return 1
             top += 1

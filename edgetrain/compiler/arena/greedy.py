@@ -40,11 +40,11 @@ def _near(lives, offset, placed, queue, i):
         gap = gap * 3 + 1
     while gap > 0:
         for k in range(gap, count):
-            j, at = queue[k], k
-            while at >= gap and offset[queue[at - gap]] > offset[j]:
-                queue[at] = queue[at - gap]
-                at -= gap
-            queue[at] = j
+            j, place = queue[k], k
+            while place >= gap and offset[queue[place - gap]] > offset[j]:
+                queue[place] = queue[place - gap]
+                place -= gap
+            queue[place] = j
         gap //= 3
     return count
 
@@ -103,11 +103,11 @@ def fill_in_order(
             return height
         placed[i] = True
         if together:
-            at = count
-            while at > 0 and offset[queue[at - 1]] > offset[i]:
-                queue[at] = queue[at - 1]
-                at -= 1
-            queue[at] = i
+            place = count
+            while place > 0 and offset[queue[place - 1]] > offset[i]:
+                queue[place] = queue[place - 1]
+                place -= 1
+            queue[place] = i
     return height
 
 

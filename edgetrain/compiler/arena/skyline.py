@@ -65,8 +65,8 @@ def skyline(
     ends = distinct(stop)
     first, last = np.searchsorted(ends, start, "right"), np.searchsorted(ends, stop) + 1
     count, sections = len(size), len(ends)
-    at = np.zeros(sections + 1, np.int64)
-    at[1:] = np.cumsum(np.bincount(first, minlength=sections))
+    starts = np.zeros(sections + 1, np.int64)
+    starts[1:] = np.cumsum(np.bincount(first, minlength=sections))
     change = np.bincount(first, minlength=sections + 1) - np.bincount(last, minlength=sections + 1)
     weight = size * (last - first).astype(np.float64)
     weight = weight / weight.mean() + 0.01
@@ -74,7 +74,7 @@ def skyline(
     live = np.cumsum(change)[:sections]
     columns = [first.astype(np.int64), last.astype(np.int64), size]
     offsets = [np.zeros(count, np.int64) for _ in range(2)]
-    begun = [at, np.argsort(first, kind="stable")]
+    begun = [starts, np.argsort(first, kind="stable")]
     placed = np.zeros(count, np.bool_)
     scratch = Valleys._make([*columns, *begun, *rows, live, weight, placed, *offsets])
     height = fill_valleys(scratch, goal, work, np.array([_SEED], np.uint64))

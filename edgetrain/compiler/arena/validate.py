@@ -31,20 +31,21 @@ def validate(
     if len(offsets) != len(buffers):
         raise PlacementError(f"placement: found {len(offsets)} offsets for {len(buffers)} buffers")
     height = 0
-    for k, (a, at) in enumerate(zip(buffers, offsets, strict=True)):
-        if at < 0 or at % align:
-            raise PlacementError(f"buffer {a.id}: offset {at} is not a multiple of {align}")
-        height = max(height, at + a.nbytes)
-        if capacity is not None and at + a.nbytes > capacity:
+    for k, (a, offset) in enumerate(zip(buffers, offsets, strict=True)):
+        if offset < 0 or offset % align:
+            raise PlacementError(f"buffer {a.id}: offset {offset} is not a multiple of {align}")
+        height = max(height, offset + a.nbytes)
+        if capacity is not None and offset + a.nbytes > capacity:
             raise PlacementError(
-                f"buffer {a.id} ends at byte {at + a.nbytes}, but the arena has {capacity} bytes"
+                f"buffer {a.id} ends at byte {offset + a.nbytes}, but the arena has "
+                f"{capacity} bytes"
             )
         for b, bt in zip(buffers[:k], offsets[:k], strict=True):
             together = a.start < b.stop and b.start < a.stop
-            if together and at < bt + b.nbytes and bt < at + a.nbytes:
+            if together and offset < bt + b.nbytes and bt < offset + a.nbytes:
                 raise PlacementError(
                     f"buffers {b.id} and {a.id} overlap in bytes "
-                    f"[{max(at, bt)}, {min(at + a.nbytes, bt + b.nbytes)}) at step "
+                    f"[{max(offset, bt)}, {min(offset + a.nbytes, bt + b.nbytes)}) at step "
                     f"{max(a.start, b.start)}"
                 )
     return height

@@ -76,8 +76,8 @@ class Scores:
         return result
 
 
-def _behind(at: Index, back: Index) -> Index:
-    return lambda *axes: back(at(*axes))
+def _behind(index_of: Index, back: Index) -> Index:
+    return lambda *axes: back(index_of(*axes))
 
 
 def band_of(hidden: np.ndarray, m: int, n: int) -> tuple[int, int] | None:
@@ -87,7 +87,7 @@ def band_of(hidden: np.ndarray, m: int, n: int) -> tuple[int, int] | None:
     if hidden.shape[-2:] != (m, n) or hidden.ndim < 2:
         return None
     masks = hidden.reshape(-1, m, n)
-    if any((one != masks[0]).any() for one in masks[1:]):
+    if any((mask != masks[0]).any() for mask in masks[1:]):
         return None
     seen = ~masks[0]
     if not seen.any(1).all():

@@ -78,9 +78,11 @@ def _right(walker: Walker, node: Node, m: int, columns: int, turned: bool) -> In
     return at
 
 
-def _operand(walker: Walker, name: str, at: Index | None, sizes, group: int = 0) -> Operand | None:
+def _operand(
+    walker: Walker, name: str, index_of: Index | None, sizes, group: int = 0
+) -> Operand | None:
     """The farthest source value that an operand is a dense rearrangement of; group 0: any."""
-    if at is None:
+    if index_of is None:
         return None
     z1, z2, rows, width = sizes
     best = None
@@ -88,29 +90,29 @@ def _operand(walker: Walker, name: str, at: Index | None, sizes, group: int = 0)
         value = walker.graph.values[source.name]
         if value.role != "activation" or value.dtype != "f32":
             break
-        shared = group or _repeats(at, source, z2)
-        strides = _strides(at, source, (z1, z2 // shared, rows, width), z2, shared)
+        shared = group or _repeats(index_of, source, z2)
+        strides = _strides(index_of, source, (z1, z2 // shared, rows, width), z2, shared)
         if strides and value.size == z1 * (z2 // shared) * rows * width:
             places = strides[0], strides[1], strides[2]
             best = Operand(source.name, places, source.scale, source.steps, shared)
     return best
 
 
-def _repeats(at: Index, source: Source, z2: int) -> int:
+def _repeats(index_of: Index, source: Source, z2: int) -> int:
     """Number of consecutive identical heads."""
     heads = np.arange(z2)
-    places = source.back(at(heads, np.zeros_like(heads), np.zeros_like(heads)))
+    places = source.back(index_of(heads, np.zeros_like(heads), np.zeros_like(heads)))
     changed = np.flatnonzero(places != places[0])
     group = int(changed[0]) if changed.size else z2
     return group if z2 % group == 0 else 1
 
 
-def _strides(at: Index, source: Source, sizes, z2: int, group: int) -> tuple[int, ...] | None:
+def _strides(index_of: Index, source: Source, sizes, z2: int, group: int) -> tuple[int, ...] | None:
     def place(z, h, r, c):
-        return source.back(at(z * z2 + h * group, r, c))
+        return source.back(index_of(z * z2 + h * group, r, c))
 
     def last(z, h, r, c):
-        return source.back(at(z * z2 + h * group + group - 1, r, c))
+        return source.back(index_of(z * z2 + h * group + group - 1, r, c))
 
     strides = affine(place, sizes)
     if strides is None or group > 1 and affine(last, sizes) != strides:

@@ -71,11 +71,11 @@ def bound_context(
     context = kind(model, batch, dims, allowance)
     context.expect(nodes, model.outputs)
     try:
-        for at, node in enumerate(nodes):  # noqa: B007 - read after the loop fails
+        for index, node in enumerate(nodes):  # noqa: B007 - read after the loop fails
             context.run(node)
     except ModelError:
         known = {*registry.onnx_names(), *FOLDS, *_MEASURES}
-        rest = nodes[at:]
+        rest = nodes[index:]
         context.unsupported += [n for n in rest if n.op_type not in known]
         if not context.unsupported:
             raise

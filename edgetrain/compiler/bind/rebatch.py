@@ -50,8 +50,8 @@ class _Search(Lockstep):
 
     def _better(self, fixes: dict, stuck: Stuck) -> dict | None:
         """The fixes plus one that lets the model run further; None if none helps."""
-        for at, fix in self._candidates(fixes, stuck.at):
-            key = (at, fix[0], fix[1] if fix[0] == "rows" else 0)
+        for index, fix in self._candidates(fixes, stuck.at):
+            key = (index, fix[0], fix[1] if fix[0] == "rows" else 0)
             if fixes.get(key) == fix:
                 continue
             tried = {**fixes, key: fix}
@@ -67,15 +67,15 @@ class _Search(Lockstep):
 
     # Candidates for a batch baked into a node, or into nodes before it.
 
-    def _candidates(self, fixes: Mapping, at: int):
+    def _candidates(self, fixes: Mapping, index: int):
         """Candidate fixes (node, fix), nearest first."""
         trial = self._last
-        if at >= len(self._needed):
+        if index >= len(self._needed):
             return
-        node = self._needed[at]
+        node = self._needed[index]
         axes = {f.axis - self._rank(n) for n in node.inputs if (f := trial.factors.get(n))}
-        yield from self._inputs_with_rows(trial, at, node, axes)
-        for before in self._ancestors(at):
+        yield from self._inputs_with_rows(trial, index, node, axes)
+        for before in self._ancestors(index):
             maker = self._needed[before]
             if before in trial.places:
                 have = fixes.get((before, "place", 0), ("place", 0))[1]
@@ -91,7 +91,7 @@ class _Search(Lockstep):
             elif not any(trial.factors.get(name) for name in maker.inputs):
                 yield from self._inputs_with_rows(trial, before, maker, set())
 
-    def _inputs_with_rows(self, trial: Trial, at: int, node: OnnxNode, axes: set[int]):
+    def _inputs_with_rows(self, trial: Trial, position: int, node: OnnxNode, axes: set[int]):
         """Inputs without a batch that may have one row per sample; `axes` count from the end."""
         for index, name in enumerate(node.inputs):
             shape = self._truth.shape(name) if name else None
@@ -107,12 +107,12 @@ class _Search(Lockstep):
             ]
             fitting.sort(key=lambda k: (k - len(shape) not in axes, shape[k] != self._baked, k))
             for axis in fitting:
-                yield at, ("rows", index, axis)
+                yield position, ("rows", index, axis)
 
-    def _ancestors(self, at: int) -> list[int]:
+    def _ancestors(self, index: int) -> list[int]:
         """Nodes that the failing one depends on, nearest first."""
         nearest: dict[int, None] = {}
-        pending = [self._makers[n] for n in self._needed[at].inputs if n in self._makers]
+        pending = [self._makers[n] for n in self._needed[index].inputs if n in self._makers]
         while pending and len(nearest) < _NEAR:
             pending.sort()
             position = pending.pop()

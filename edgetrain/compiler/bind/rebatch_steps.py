@@ -74,9 +74,9 @@ class Probe(Context):
 class Stuck(Exception):
     """A node loses the batch; `at` is its index in the file."""
 
-    def __init__(self, at: int, why: str) -> None:
+    def __init__(self, index: int, why: str) -> None:
         super().__init__(why)
-        self.at = at
+        self.at = index
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Lockstep:
         if len(free) < 2:
             raise self._refusal("the batch can't be told from its other sizes")
         self._primes, self._runs, self._own_rows = free[:2], 0, ""
-        self._makers = {o: at for at, n in enumerate(self._needed) for o in n.outputs if o}
+        self._makers = {o: index for index, n in enumerate(self._needed) for o in n.outputs if o}
 
     def _refusal(self, why: str) -> ModelError:
         return ModelError(
@@ -138,14 +138,14 @@ class Lockstep:
         part = {"start": first.batch, "end": first.batch + 1}
         trial.run(OnnxNode(self._size, "Shape", (first.name,), (self._size,), part))
         by_node: dict[int, list[Fix]] = {}
-        for (at, *_), fix in fixes.items():
-            by_node.setdefault(at, []).append(fix)
-        for at, node in enumerate(self._needed):
+        for (index, *_), fix in fixes.items():
+            by_node.setdefault(index, []).append(fix)
+        for index, node in enumerate(self._needed):
             self._runs += 1
             try:
-                self._step(trial, at, node, by_node.get(at, []))
+                self._step(trial, index, node, by_node.get(index, []))
             except ModelError as error:
-                raise Stuck(at, str(error).rstrip(".")) from error
+                raise Stuck(index, str(error).rstrip(".")) from error
         outputs = [trial.factors.get(name) for name in self._model.outputs]
         if not any(outputs):
             raise Stuck(len(self._needed), "no output has a batch")
@@ -156,7 +156,7 @@ class Lockstep:
                 )
         return trial
 
-    def _step(self, trial: Trial, at: int, node: OnnxNode, fixes: list[Fix]) -> None:
+    def _step(self, trial: Trial, index: int, node: OnnxNode, fixes: list[Fix]) -> None:
         for fix in fixes:
             if fix[0] == "rows":
                 node = self._with_rows(trial, node, fix[1], fix[2])
@@ -167,7 +167,7 @@ class Lockstep:
             self._grow(trial, node, grow)
         elif node.op_type in VIEWS and factors and factors[0]:
             choice = next((fix[1] for fix in fixes if fix[0] == "place"), 0)
-            self._view(trial, at, node, factors[0], choice)
+            self._view(trial, index, node, factors[0], choice)
             return
         elif factors and factors[0] and node.op_type in ("Expand", "Slice", "Resize"):
             self._resized(trial, node, factors[0])
@@ -195,14 +195,14 @@ class Lockstep:
 
     # Rewriting nodes.
 
-    def _view(self, trial: Trial, at: int, node: OnnxNode, given: Factor, choice: int) -> None:
+    def _view(self, trial: Trial, index: int, node: OnnxNode, given: Factor, choice: int) -> None:
         """Handle Reshape and similar ops: the batch keeps its stride."""
         source = self._truth.shape(trial.origins.get(node.inputs[0], node.inputs[0])) or ()
         shape = self._truth.shape(node.outputs[0]) or ()
         result = places(source, shape, given, self._baked)
         if not result:
             raise node.fail(f"shape {list(source)} becomes {list(shape)}", "a batch in one axis")
-        trial.places[at] = len(result)
+        trial.places[index] = len(result)
         chosen = result[min(choice, len(result) - 1)]
         wanted = list(shape)
         wanted[chosen.axis] = chosen.count * self._primes[0]

@@ -66,7 +66,7 @@ def _chosen(model: Model, options: ModelOptions) -> Model:
         return apart[0]
     if not apart and not any(result[0]):
         return with_axes(model, result[0])
-    raise _ambiguous(specs, [axes_of(one) for one in apart] or result)
+    raise _ambiguous(specs, [axes_of(item) for item in apart] or result)
 
 
 def _is_apart(model: Model, options: ModelOptions) -> bool:

@@ -209,23 +209,23 @@ def _resize(model: Model, layer: Layer, size: int, work: _Work, seed: int) -> No
 
     draw(layer.weight, layer.axis)
     if layer.bias:
-        at = _axis_of(model, layer.bias, was)
-        if at is None:
+        which = _axis_of(model, layer.bias, was)
+        if which is None:
             raise UsageError(
                 f"new head: bias {layer.bias!r} of {layer.weight!r} has shape "
                 f"{list(model.initializers[layer.bias].shape)}; expected {was} numbers."
             )
-        draw(layer.bias, at)
+        draw(layer.bias, which)
     behind, biased = {*layer.node.outputs}, bool(layer.bias)
     for k, node in enumerate(model.nodes):
         if not behind.intersection(node.inputs) or node.op_type in SHAPES:
             continue
         behind.update(node.outputs)
-        for at, name in enumerate(node.inputs):
+        for which, name in enumerate(node.inputs):
             if name not in model.initializers:
                 continue
             if node.op_type in _SIZED:
-                _set_size(model, k, at, was, size, work)
+                _set_size(model, k, which, was, size, work)
             elif (axis := _axis_of(model, name, was)) is not None and _counts(model, name):
                 if node.op_type != "Add" or biased or name not in model.parameters:
                     raise UsageError(
@@ -253,10 +253,10 @@ def _counts(model: Model, name: str) -> bool:
     return array.dtype.kind == "f" and (array.size > 1 or name in model.parameters)
 
 
-def _set_size(model: Model, k: int, at: int, was: int, size: int, work: _Work) -> None:
+def _set_size(model: Model, k: int, index: int, was: int, size: int, work: _Work) -> None:
     """Replace the number of classes in a node's constant sizes, if it occurs exactly once."""
     node = work.nodes.get(k, model.nodes[k])
-    array = model.initializers[node.inputs[at]]
+    array = model.initializers[node.inputs[index]]
     places = np.flatnonzero(array == was) if array.dtype.kind == "i" else np.zeros(0)
     if array.ndim != 1 or was == size or len(places) != 1 or was == 1:
         return
@@ -265,9 +265,9 @@ def _set_size(model: Model, k: int, at: int, was: int, size: int, work: _Work) -
         name += "'"
     changed[places[0]] = size
     work.arrays[name] = changed
-    inputs = (*node.inputs[:at], name, *node.inputs[at + 1 :])
+    inputs = (*node.inputs[:index], name, *node.inputs[index + 1 :])
     work.nodes[k] = replace(node, inputs=inputs)
-    work.changes.sizes[node.outputs[0], at] = name, changed.astype(np.int64)
+    work.changes.sizes[node.outputs[0], index] = name, changed.astype(np.int64)
 
 
 def _uniform(name: str, shape: Sequence[int], fan_in: int, seed: int) -> np.ndarray:

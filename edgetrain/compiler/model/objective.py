@@ -193,9 +193,9 @@ def _is_of_loss(node: Node, behind: list[Node], graph: Graph, output: str, loss:
         return True
     shape = graph.values[node.outputs[0]].shape
     n, step = shape[axis], prod(shape[axis + 1 :])
-    for one in behind:
-        if structure(one) is Structure.WALK:
-            step = _moved(one, n, step)
+    for item in behind:
+        if structure(item) is Structure.WALK:
+            step = _moved(item, n, step)
         if not step:
             return False
     return loss.absorbs_over(graph.values[output].shape, n, step)

@@ -113,8 +113,8 @@ def _differs(chosen: Bindable, options: ModelOptions) -> str:
     for side, nodes in others:
         for node, other in zip_longest(first[1], nodes):
             if node is None or other is None or not _alike(node, other):
-                one = node or other or side.graph.nodes[-1]
-                return f"node {one.origin!r} ({one.op}) differs in a batch of {side.batch}"
+                item = node or other or side.graph.nodes[-1]
+                return f"node {item.origin!r} ({item.op}) differs in a batch of {side.batch}"
         for name, array in first[0].arrays.items():
             own = side.arrays.get(name)
             if own is not None and own.shape == array.shape:
@@ -235,14 +235,14 @@ class _Pair:
         if not alike or not _alike(first, last):
             raise Mixes(f"node {first.origin!r} ({first.op}) depends on the batch size")
 
-    def _of(self, at: int, name: str) -> State:
+    def _of(self, index: int, name: str) -> State:
         """The state of a value in one binding; constants and parameters are examined when read."""
-        side = self._sides[at]
+        side = self._sides[index]
         if name not in side.states:
             value = side.graph.values[name]
             root = side.graph.root(name)
             if name != root and value.role not in ("constant", "parameter", "buffer"):
-                return self._of(at, root)
+                return self._of(index, root)
             for other, state in zip(self._sides, self._persistent(name), strict=True):
                 other.states[name] = state
         return side.states[name]
@@ -261,8 +261,8 @@ class _Pair:
     def _node(self, nodes: tuple[Node, ...]) -> None:
         rule = op(nodes[0].op).samples
         made: list[list[State | None]] = []
-        for at, (side, node) in enumerate(zip(self._sides, nodes, strict=True)):
-            states = tuple(self._of(at, name) if name else None for name in node.inputs)
+        for index, (side, node) in enumerate(zip(self._sides, nodes, strict=True)):
+            states = tuple(self._of(index, name) if name else None for name in node.inputs)
             if all(state is None or (state.kind, state.degree) == (FREE, 0) for state in states):
                 made.append([State(FREE)] * len(node.outputs))
                 continue
@@ -346,7 +346,7 @@ def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[Sta
     if arrays[0].shape != arrays[1].shape:
         axis, count = _growth([array.shape for array in arrays], batches)
         rows, steps = [], []
-        for at, (array, batch) in enumerate(zip(arrays, batches, strict=True)):
+        for index, (array, batch) in enumerate(zip(arrays, batches, strict=True)):
             before, after = array.shape[:axis], array.shape[axis + 1 :]
             samples = np.moveaxis(array.reshape(*before, batch, count, *after), axis, 0)
             first = samples[0]
@@ -358,7 +358,7 @@ def _constants(arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[Sta
                 raise Mixes("reads a constant with different rows for the samples of a batch")
             rows.append(first)
             steps.append(each)
-            strides[at] = count * prod(after)
+            strides[index] = count * prod(after)
         arrays, step = rows, int(steps[0])
         if steps[0] != steps[1] or step != steps[0]:
             raise Mixes("reads a constant that depends on the batch size")

@@ -142,8 +142,8 @@ def _is_convolution(node: Node) -> bool:
 
 def _slot(node: Node) -> str:
     """The input that is the layer's weight; "" if the node has none."""
-    at = op(node.op).weight
-    return node.inputs[at] if len(node.inputs) > at else ""
+    number = op(node.op).weight
+    return node.inputs[number] if len(node.inputs) > number else ""
 
 
 def _reads_weight(node: Node, name: str, graph: Graph) -> bool:

@@ -74,7 +74,7 @@ def fuse_updates(
             values[name] = replace(value, role=ROLE)
     first, last = _writers(graph), _last_uses(graph)
     # Windows of time may start their backward before the last loss, which counts targets.
-    loss = max(at for at, node in enumerate(graph.nodes) if node.phase == "loss")
+    loss = max(index for index, node in enumerate(graph.nodes) if node.phase == "loss")
     before: dict[int, list[Node]] = {}
     behind: dict[int, list[Node]] = {}
     for name, parameter in grads.items():
@@ -91,8 +91,8 @@ def fuse_updates(
         behind.setdefault(max(loss, last[name], last.get(ends.name, 0)), []).append(update)
     nodes: list[Node] = []
     behind[loss] = [_begin(options, states.values()), *behind.get(loss, ())]
-    for at, node in enumerate(graph.nodes):
-        nodes += [*before.get(at, ()), node, *behind.get(at, ())]
+    for index, node in enumerate(graph.nodes):
+        nodes += [*before.get(index, ()), node, *behind.get(index, ())]
     return graph.with_nodes(nodes, values)
 
 
@@ -163,9 +163,9 @@ def _of_layer(call: Call, pool: Value, grad: Value, pointers: Value) -> Call:
 def _writers(graph: Graph) -> dict[str, int]:
     """{root: position of the first node that writes it}."""
     result: dict[str, int] = {}
-    for at, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         for name in node.writes:
-            result.setdefault(graph.root(name), at)
+            result.setdefault(graph.root(name), index)
     return result
 
 
@@ -175,14 +175,14 @@ def _last_uses(graph: Graph) -> dict[str, int]:
     Uses of values computed from it by nodes that may run again count too.
     """
     makers: dict[str, list[int]] = {}
-    for at, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         if node.phase != "backward":
             for name in node.writes:
-                makers.setdefault(graph.root(name), []).append(at)
+                makers.setdefault(graph.root(name), []).append(index)
     result: dict[str, int] = {}
     seen: set[int] = set()
-    for at in range(len(graph.nodes) - 1, -1, -1):
-        pending = [at]
+    for index in range(len(graph.nodes) - 1, -1, -1):
+        pending = [index]
         while pending:
             here = pending.pop()
             if here in seen:
@@ -190,7 +190,7 @@ def _last_uses(graph: Graph) -> dict[str, int]:
             seen.add(here)
             node = graph.nodes[here]
             for root in {graph.root(name) for name in (*node.reads, *node.writes)}:
-                result.setdefault(root, at)
+                result.setdefault(root, index)
             for name in node.reads:
                 pending += makers.get(graph.root(name), ())
     return result

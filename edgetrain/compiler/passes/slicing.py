@@ -89,11 +89,11 @@ def choose(graph: Graph) -> dict[str, int]:
         return {}
     peak = max(live[: last + 1])
     chosen = {}
-    for at, node in enumerate(finest.nodes):
+    for index, node in enumerate(finest.nodes):
         if node.op == "conv_sliced":
             part = finest.values[node.outputs[1]]
             channel = part.nbytes // part.shape[1]
-            spare = (peak - live[at] + part.nbytes) // channel
+            spare = (peak - live[index] + part.nbytes) // channel
             wide = node.attrs["wide"]
             if spare < graph.values[wide].shape[1]:
                 chosen[wide] = max(LEAST, spare - spare % LEAST)
@@ -103,9 +103,9 @@ def choose(graph: Graph) -> dict[str, int]:
 def _live(graph: Graph) -> list[int]:
     """Bytes live at each node."""
     spans: dict[str, list[int]] = {graph.root(n): [0, 0] for n in graph.inputs}
-    for at, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         for name in (*node.reads, *node.writes):
-            spans.setdefault(graph.root(name), [at, at])[1] = at
+            spans.setdefault(graph.root(name), [index, index])[1] = index
     change = [0] * (len(graph.nodes) + 1)
     for name, (start, stop) in spans.items():
         if not graph.values[name].persistent:

@@ -28,8 +28,8 @@ def eager_account(plan: Plan) -> dict[str, int]:
     born, last, saved = _lives(graph)
     change: list[dict[str, int]] = [{} for _ in range(len(graph.nodes) + 2)]
 
-    def note(at: int, kind: str, nbytes: int) -> None:
-        change[at][kind] = change[at].get(kind, 0) + nbytes
+    def note(offset: int, kind: str, nbytes: int) -> None:
+        change[offset][kind] = change[offset].get(kind, 0) + nbytes
 
     for name, start in born.items():
         value = roots[name]
@@ -64,16 +64,16 @@ def _lives(graph: Graph) -> tuple[dict[str, int], dict[str, int], set[str]]:
     born = {graph.root(name): 0 for name in graph.inputs}
     last = dict(born)
     early, saved = set(born), set()
-    for at, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         for name in (*node.reads, *node.writes):
             root = graph.root(name)
             if name in node.writes:
-                born.setdefault(root, at)
+                born.setdefault(root, index)
                 if node.phase == "forward":
                     early.add(root)
             elif node.phase == "backward" and root in early:
                 saved.add(root)
-            last[root] = at
+            last[root] = index
     return born, last, saved
 
 

@@ -34,7 +34,7 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
       tried: microbatches that were planned.
     """
     rows = frontier_rows(front)
-    at = list(front).index(plan)
+    index = list(front).index(plan)
     useful = sorted({row["microbatch"] for row in rows})
     (position, step), live = peak_of(plan)
     lines = [
@@ -42,19 +42,19 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
         f"microbatch {_listed(useful)}, from {format_bytes(rows[0]['arena_nbytes'])} "
         f"({rows[0]['relative_time']:.2f} times as slow as the fastest) to "
         f"{format_bytes(rows[-1]['arena_nbytes'])} (the fastest).",
-        f"Chosen: {_described(rows[at])}.",
+        f"Chosen: {_described(rows[index])}.",
         f"Peak at step {position} ({step}); largest live: "
         + ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in live[:5])
         + ".",
     ]
     said = _arithmetic(plan), _algorithms(front, plan), described(plan.candidate.graphs.train)
     lines += [line for line in said if line]
-    if at > 0:
-        lines.append(f"The next smaller plan: {_described(rows[at - 1])}.")
+    if index > 0:
+        lines.append(f"The next smaller plan: {_described(rows[index - 1])}.")
     else:
         lines.append("No smaller plan was found.")
-    if at + 1 < len(rows):
-        lines.append(f"The next faster plan: {_described(rows[at + 1])}.")
+    if index + 1 < len(rows):
+        lines.append(f"The next faster plan: {_described(rows[index + 1])}.")
     else:
         lines.append("No plan is faster.")
     return "\n".join(lines)

@@ -75,8 +75,8 @@ class Replay:
             return False
         first = np.empty(count, np.int64)
         first[order[::-1]] = np.arange(len(order))[::-1]
-        at, before = self._after
-        return bool((first[before] < np.repeat(first, np.diff(at))).all())
+        starts, before = self._after
+        return bool((first[before] < np.repeat(first, np.diff(starts))).all())
 
     def _lives(self, order: np.ndarray) -> tuple[np.ndarray, ...] | None:
         """Value, start, stop and whether it is read, for every instance, in the referee's order;
@@ -131,12 +131,12 @@ class Replay:
         return source
 
 
-def _picked(at: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _picked(starts: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Concatenate some rows: for each number, its index in `rows`, and its place in the data."""
-    counts = (at[1:] - at[:-1])[rows]
+    counts = (starts[1:] - starts[:-1])[rows]
     number = np.repeat(np.arange(len(rows)), counts)
     before = np.cumsum(counts) - counts
-    return number, np.arange(len(number)) + np.repeat(at[rows] - before, counts)
+    return number, np.arange(len(number)) + np.repeat(starts[rows] - before, counts)
 
 
 def _found(value: np.ndarray, time: np.ndarray, values: np.ndarray, times: np.ndarray):
@@ -150,9 +150,9 @@ def _found(value: np.ndarray, time: np.ndarray, values: np.ndarray, times: np.nd
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> _Rows:
-    at = np.zeros(len(rows) + 1, np.int64)
-    at[1:] = np.cumsum([len(row) for row in rows])
-    return at, np.array([number for row in rows for number in row], np.int64)
+    starts = np.zeros(len(rows) + 1, np.int64)
+    starts[1:] = np.cumsum([len(row) for row in rows])
+    return starts, np.array([number for row in rows for number in row], np.int64)
 
 
 def _mask(count: int, chosen: frozenset[int]) -> np.ndarray:

@@ -161,7 +161,7 @@ def interleaved(graph: Graph) -> Graph:
     """
     window: dict[str, int] = {}
     ranks = []
-    for at, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         last_segment = node.attrs.get(MARK, -1) if node.phase == "forward" else -1
         for name in node.reads:
             last_segment = max(last_segment, window.get(graph.root(name), -1))
@@ -169,7 +169,7 @@ def interleaved(graph: Graph) -> Graph:
             root = graph.root(name)
             if not graph.values[root].persistent:
                 window[root] = last_segment
-        ranks.append((last_segment, at))
+        ranks.append((last_segment, index))
     return graph.with_nodes(ordered(graph, ranks.__getitem__))
 
 

@@ -81,7 +81,7 @@ class Cutter:
         else:
             outputs = [self.whole(name) for name in outputs]
         built = self.builder.graph(self.graph.inputs, outputs)
-        nodes = ordered(built, lambda at: (self.segments[built.nodes[at].name], at))
+        nodes = ordered(built, lambda index: (self.segments[built.nodes[index].name], index))
         return Cut(built.with_nodes(nodes), tuple(parts), inner)
 
     def node(self, op: str, inputs, outputs, attrs, like: Node, segment: int) -> None:
@@ -205,14 +205,14 @@ class Cutter:
         for move in moves_of(node):
             unfolded = unfold(move, inner, span.steps)
             assert unfolded is not None
-            walk, at = unfolded
-            own = source_inner(walk, at, span.steps)
+            walk, axis = unfolded
+            own = source_inner(walk, axis, span.steps)
             assert own is not None
-            yo, ys = part_side(walk.yo, walk.ys, at, inner, span)
+            yo, ys = part_side(walk.yo, walk.ys, axis, inner, span)
             xo, xs = walk.xo + span.start * own, walk.xs
             if node.inputs[move.source] in self.made:
-                xo, xs = part_side(walk.xo, walk.xs, at, own, span)
-            dims = (*walk.dims[:at], span.length, *walk.dims[at + 1 :])
+                xo, xs = part_side(walk.xo, walk.xs, axis, own, span)
+            dims = (*walk.dims[:axis], span.length, *walk.dims[axis + 1 :])
             moves.append((move.source, xo, yo, dims, xs, ys))
         inputs = [
             self.part(name, span, layouts[name]) if name in self.made else name
@@ -281,28 +281,28 @@ def ordered(graph: Graph, rank: Callable[[int], tuple[int, int]]) -> list[Node]:
     readers: dict[str, list[int]] = {}
     waits = [0] * len(graph.nodes)
     followers: list[list[int]] = [[] for _ in graph.nodes]
-    for at, node in enumerate(graph.nodes):
+    for index, node in enumerate(graph.nodes):
         before: set[int] = set()
         for name in node.reads:
             root = graph.root(name)
             before.update(writers.get(root, ()))
-            readers.setdefault(root, []).append(at)
+            readers.setdefault(root, []).append(index)
         for name in node.writes:
             root = graph.root(name)
             if graph.values[root].role == "accumulator":
                 continue
             before.update(writers.get(root, ()), readers.get(root, ()))
-            writers.setdefault(root, []).append(at)
-        for other in before - {at}:
-            followers[other].append(at)
-            waits[at] += 1
-    ready = [(rank(at), at) for at, count in enumerate(waits) if not count]
+            writers.setdefault(root, []).append(index)
+        for other in before - {index}:
+            followers[other].append(index)
+            waits[index] += 1
+    ready = [(rank(index), index) for index, count in enumerate(waits) if not count]
     heapq.heapify(ready)
     nodes = []
     while ready:
-        _, at = heapq.heappop(ready)
-        nodes.append(graph.nodes[at])
-        for other in followers[at]:
+        _, index = heapq.heappop(ready)
+        nodes.append(graph.nodes[index])
+        for other in followers[index]:
             waits[other] -= 1
             if not waits[other]:
                 heapq.heappush(ready, (rank(other), other))

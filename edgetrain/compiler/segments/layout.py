@@ -82,7 +82,7 @@ def unfold(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
       The walk and that dimension; None if it covers only part of time, or in another order.
     """
     dims, xs, ys = list(move.dims), list(move.xs), list(move.ys)
-    at = None
+    axis = None
     for k, (size, x, y) in enumerate(zip(dims, xs, ys, strict=True)):
         if size == 1 or y <= 0 or inner % y or size % (steps * (inner // y)):
             continue
@@ -91,41 +91,41 @@ def unfold(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
         dims[k : k + 1] = [before, steps, after]
         xs[k : k + 1] = [steps * after * x, after * x, x]
         ys[k : k + 1] = [steps * inner, inner, y]
-        at = k + 1
+        axis = k + 1
         break
-    if at is None or move.yo // inner % steps:
+    if axis is None or move.yo // inner % steps:
         return None
     within = sum((d - 1) * s for d, s in zip(dims, ys, strict=True) if d > 1 and abs(s) < inner)
-    if move.yo % inner + within >= inner or not _apart(dims, ys, at, inner, steps):
+    if move.yo % inner + within >= inner or not _apart(dims, ys, axis, inner, steps):
         return None
-    return Move(move.source, move.xo, move.yo, tuple(dims), tuple(xs), tuple(ys)), at
+    return Move(move.source, move.xo, move.yo, tuple(dims), tuple(xs), tuple(ys)), axis
 
 
-def _apart(dims: Sequence[int], strides: Sequence[int], at: int, inner: int, steps: int) -> bool:
+def _apart(dims: Sequence[int], strides: Sequence[int], axis: int, inner: int, steps: int) -> bool:
     """Whether every dimension but `at` stays inside a step or strides over whole sequences."""
-    pairs = [(d, s) for k, (d, s) in enumerate(zip(dims, strides, strict=True)) if k != at]
+    pairs = [(d, s) for k, (d, s) in enumerate(zip(dims, strides, strict=True)) if k != axis]
     return all(
         d == 1 or (s >= 0 and s * (d - 1) < inner) or s % (steps * inner) == 0 for d, s in pairs
     )
 
 
-def source_inner(move: Move, at: int, steps: int) -> int | None:
+def source_inner(move: Move, axis: int, steps: int) -> int | None:
     """The layout of a walk's source, whose time is the dimension `at`; None if it has no layout."""
-    inner = move.xs[at]
+    inner = move.xs[axis]
     if inner <= 0 or move.xo // inner % steps:
         return None
     within = sum(
         (d - 1) * s for d, s in zip(move.dims, move.xs, strict=True) if d > 1 and 0 < s < inner
     )
-    fits = move.xo % inner + within < inner and _apart(move.dims, move.xs, at, inner, steps)
+    fits = move.xo % inner + within < inner and _apart(move.dims, move.xs, axis, inner, steps)
     return inner if fits else None
 
 
-def part_side(offset: int, strides: Sequence[int], at: int, inner: int, span: Span):
+def part_side(offset: int, strides: Sequence[int], axis: int, inner: int, span: Span):
     """Offset and strides of one side of a walk after its array is replaced by a part of it."""
     old_stride, new_stride = span.steps * inner, span.length * inner
     moved = tuple(
-        s if k == at or abs(s) < inner or s % old_stride else s // old_stride * new_stride
+        s if k == axis or abs(s) < inner or s % old_stride else s // old_stride * new_stride
         for k, s in enumerate(strides)
     )
     return offset // old_stride * new_stride + offset % inner, moved

@@ -19,10 +19,10 @@ def picked(move: Move, inner: int, spans: Sequence[Span]) -> list[tuple[Span, Mo
     unfolded = _one_time(move, inner, steps)
     if unfolded is None:
         return None
-    walk, at = unfolded
+    walk, axis = unfolded
     first = walk.xo // inner % steps
-    pace = walk.xs[at] // inner if at >= 0 else 0
-    count = walk.dims[at] if at >= 0 else 1
+    pace = walk.xs[axis] // inner if axis >= 0 else 0
+    count = walk.dims[axis] if axis >= 0 else 1
     if not 0 <= first + pace * (count - 1) < steps:
         return None
     result = []
@@ -32,11 +32,11 @@ def picked(move: Move, inner: int, spans: Sequence[Span]) -> list[tuple[Span, Mo
             continue
         begin = taken[0]
         step = first + pace * begin
-        xo, xs = part_side(walk.xo - walk.xo // inner % steps * inner, walk.xs, at, inner, span)
+        xo, xs = part_side(walk.xo - walk.xo // inner % steps * inner, walk.xs, axis, inner, span)
         dims, yo = walk.dims, walk.yo
-        if at >= 0:
-            dims = (*dims[:at], len(taken), *dims[at + 1 :])
-            yo += begin * walk.ys[at]
+        if axis >= 0:
+            dims = (*dims[:axis], len(taken), *dims[axis + 1 :])
+            yo += begin * walk.ys[axis]
         own = Move(walk.source, xo + (step - span.start) * inner, yo, dims, xs, walk.ys)
         result.append((span, own))
     return result
@@ -64,16 +64,16 @@ def _one_time(move: Move, inner: int, steps: int) -> tuple[Move, int] | None:
             xs[k : k + 1] = [stride, inner]
             ys[k : k + 1] = [steps * y, y]
             break
-    at, within = -1, move.xo % inner
+    axis, within = -1, move.xo % inner
     for k, (size, x) in enumerate(zip(dims, xs, strict=True)):
         if size == 1 or x % stride == 0:
             continue
-        if x % inner == 0 and at < 0:
-            at = k
+        if x % inner == 0 and axis < 0:
+            axis = k
         elif x > 0 and x * (size - 1) < inner:
             within += x * (size - 1)
         else:
             return None
     if within >= inner:
         return None
-    return Move(move.source, move.xo, move.yo, tuple(dims), tuple(xs), tuple(ys)), at
+    return Move(move.source, move.xo, move.yo, tuple(dims), tuple(xs), tuple(ys)), axis

@@ -142,7 +142,12 @@ def _batch_axes(model: Model, plan: Plan, options: Options) -> dict[str, Any]:
 
 
 def _staged(
-    micro: "TapeCode", evaluate: "TapeCode", model: Model, graphs: Graphs, options: Options, at: int
+    micro: "TapeCode",
+    evaluate: "TapeCode",
+    model: Model,
+    graphs: Graphs,
+    options: Options,
+    index: int,
 ) -> dict[str, Any]:
     """Slots of inputs, targets and outputs, each with the axis that counts samples in the file."""
     axes, tapes = {s.name: s.batch for s in model.inputs}, {"micro": micro, "eval": evaluate}
@@ -151,7 +156,7 @@ def _staged(
         axes[term.target] = term.loss.target_batch(shape, axis) if axis else 0
     target, counted = axes[TARGET], [axis for _, axis in graphs.outputs.values()]
     # an output that evaluation does not keep gets a slot with 0 samples
-    nowhere = Slot("outputs", at, (0, *graphs.shape[1:]), "f32", "activation")
+    nowhere = Slot("outputs", index, (0, *graphs.shape[1:]), "f32", "activation")
     outputs = evaluate.outputs() or (nowhere,)
     return {
         "inputs": {
@@ -169,10 +174,10 @@ def _staged(
 
 def _mapped(plan: Plan) -> tuple[Slot, ...]:
     """Slots of frozen weights behind the arena, in the order of the graph."""
-    out, at = [], 0
+    out, offset = [], 0
     for value in plan.candidate.update.mapped:
-        out.append(Slot(value.name, at, value.shape, value.dtype, value.role))
-        at += aligned(value.nbytes, ALIGN)
+        out.append(Slot(value.name, offset, value.shape, value.dtype, value.role))
+        offset += aligned(value.nbytes, ALIGN)
     return tuple(out)
 
 

@@ -162,21 +162,21 @@ class _Search:
                     held.update(reader.writes)
         return False
 
-    def _sources(self, name: str, at: np.ndarray | None = None) -> list[Source]:
+    def _sources(self, name: str, elements: np.ndarray | None = None) -> list[Source]:
         """Where these places of a value (default: all) were moved from."""
         root = self._graph.root(name)
         value = self._graph.values[root]
-        at = np.arange(value.size) if at is None else at
+        elements = np.arange(value.size) if elements is None else elements
         if value.role == "input":
-            return [Source(root, at, None)]
+            return [Source(root, elements, None)]
         node = self._makers.get(root)
         if node is None or not _passes(node):
             return []
         if node.op == "where":
-            return self._where(node, at)
+            return self._where(node, elements)
         if node.op == "copy":
             which, place = self._moves(node)
-            which, place = which[at], place[at]
+            which, place = which[elements], place[elements]
             return [
                 source
                 for k, given in enumerate(node.inputs)
@@ -184,7 +184,7 @@ class _Search:
                 if len(source.at)
             ]
         same = self._graph.values[node.inputs[0]].size == value.size
-        return self._sources(node.inputs[0], at if same else None)
+        return self._sources(node.inputs[0], elements if same else None)
 
     def _moves(self, node: Node) -> tuple[np.ndarray, np.ndarray]:
         """For each place of a copy: the input it comes from (-1: none), and the place there."""
@@ -192,14 +192,14 @@ class _Search:
             size = self._graph.values[node.outputs[0]].size
             which, place = np.full(size, -1), np.zeros(size, np.int64)
             for k, start, to, dims, steps, steps_to in node.attrs["moves"]:
-                at = np.indices(dims).reshape(len(dims), -1)
-                there = to + np.dot(steps_to, at) if len(dims) else np.array([to])
+                indices = np.indices(dims).reshape(len(dims), -1)
+                there = to + np.dot(steps_to, indices) if len(dims) else np.array([to])
                 which[there] = k
-                place[there] = start + np.dot(steps, at) if len(dims) else start
+                place[there] = start + np.dot(steps, indices) if len(dims) else start
             self._moved[node.outputs[0]] = which, place
         return self._moved[node.outputs[0]]
 
-    def _where(self, node: Node, at: np.ndarray) -> list[Source]:
+    def _where(self, node: Node, elements: np.ndarray) -> list[Source]:
         """where(x == c, constant, x) or where(not x == c, x, constant)."""
         mask, turned = self._makers.get(self._graph.root(node.inputs[0])), False
         while mask is not None and mask.op in ("truth", "copy", "expand"):
@@ -209,7 +209,7 @@ class _Search:
             return []
         own = node.inputs[1 if turned else 2]
         same = self._graph.values[own].size == self._graph.values[node.outputs[0]].size
-        kept = self._sources(own, at if same else None)
+        kept = self._sources(own, elements if same else None)
         for k in (0, 1):
             known = self._arrays.get(self._graph.root(mask.inputs[1 - k]))
             compared = {source.name for source in self._sources(mask.inputs[k])}

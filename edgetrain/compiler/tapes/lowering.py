@@ -135,10 +135,10 @@ def encode(
       nbytes: scratch bytes of one thread (the stride between threads).
     """
     words: list[int] = []
-    at = scratch
+    address = scratch
     for operand in instruction.kernel.spec.operands:
         if operand.mode == "t":
-            words += [at, nbytes]
+            words += [address, nbytes]
             continue
         arg = instruction.args.get(operand.name)
         if operand.is_reference:

@@ -73,11 +73,11 @@ def tape_problem(
 def _cuts(graph: Graph) -> tuple[int, ...]:
     """Steps that begin a segment of the forward; empty unless segments run one after the other."""
     marks = [
-        (at, node.attrs[MARK])
-        for at, node in enumerate(graph.nodes, 1)
+        (index, node.attrs[MARK])
+        for index, node in enumerate(graph.nodes, 1)
         if MARK in node.attrs and node.phase == "forward"
     ]
-    begun = [at for k, (at, mark) in enumerate(marks) if not k or marks[k - 1][1] != mark]
+    begun = [index for k, (index, mark) in enumerate(marks) if not k or marks[k - 1][1] != mark]
     backward = next((k for k, n in enumerate(graph.nodes, 1) if n.phase == "backward"), 0)
     in_order = len(begun) == len({mark for _, mark in marks})
     return tuple(begun[1:]) if in_order and begun and begun[-1] < backward else ()
@@ -194,8 +194,8 @@ def buffers_of(problem: Problem, schedule: Sequence[int], simulation: Simulation
     np.maximum.at(last, of_instance, stop)
     nbytes = np.array(problem.nbytes, np.int64)[value[first]]
     scratch = np.array([step.workspace for step in problem.steps], np.int64)[np.array(schedule)]
-    at = np.flatnonzero(scratch)
+    steps = np.flatnonzero(scratch)
     spans = np.stack([start[first], last, nbytes], 1)
-    buffers = np.concatenate([spans, np.stack([at, at + 1, scratch[at]], 1)])
-    scratch_of = dict(zip(at.tolist(), range(len(spans), len(buffers)), strict=True))
+    buffers = np.concatenate([spans, np.stack([steps, steps + 1, scratch[steps]], 1)])
+    scratch_of = dict(zip(steps.tolist(), range(len(spans), len(buffers)), strict=True))
     return Placed(buffers, tuple(of_instance.tolist()), scratch_of)

@@ -68,19 +68,19 @@ def wav_head(path: Path) -> WavHead:
 
 def _parts(path: Path, file: IO[bytes], nbytes: int) -> tuple[bytes, int, int]:
     """The format chunk, and offset and claimed size of the data."""
-    form, at = b"", 12
+    form, offset = b"", 12
     for _ in range(_MOST_PARTS):
-        file.seek(at)
+        file.seek(offset)
         head = file.read(8)
         if len(head) < 8:
             break
         kind, size = head[:4], int.from_bytes(head[4:], "little")
         if kind == b"data" and form:
-            return form, at + 8, size
+            return form, offset + 8, size
         if kind == b"fmt ":
             form = file.read(min(size, 40))
-        at += 8 + size + size % 2
-        if at > nbytes:
+        offset += 8 + size + size % 2
+        if offset > nbytes:
             break
     raise _strange(path, "no samples" if form else "no format chunk")
 
@@ -123,8 +123,8 @@ def wav_samples(path: Path, head: WavHead, start: int = 0, count: int | None = N
     frame, step = head.width * head.channels, max(1, _CHUNK_VALUES // head.channels)
     with open_regular(path) as file:
         file.seek(head.start + start * frame)
-        for at in range(0, len(out), step):
-            part = out[at : at + step]
+        for begin in range(0, len(out), step):
+            part = out[begin : begin + step]
             raw = file.read(len(part) * frame)
             if len(raw) != len(part) * frame:
                 raise DataError(f"{path}: changed since it was opened. Start again.")

@@ -31,10 +31,13 @@ class LengthOrder:
 
     def at(self, step: int) -> tuple[int, np.ndarray]:
         """(index of the step's length, int64 indices of its samples among those of that length)."""
-        epoch, at = divmod(step, self.steps)
+        epoch, position = divmod(step, self.steps)
         numbers = self._numbers(epoch)
-        number = int(numbers[at])
-        before, (n, minibatch) = int(np.count_nonzero(numbers[:at] == number)), self._sizes[number]
+        number = int(numbers[position])
+        before, (n, minibatch) = (
+            int(np.count_nonzero(numbers[:position] == number)),
+            self._sizes[number],
+        )
         positions = np.arange(before * minibatch, min((before + 1) * minibatch, n))
         return number, permuted(self._seed, epoch, positions, n)
 

@@ -109,7 +109,7 @@ class ClassFiles(Source):
         with self._lock:
             if self._kept is None or self._kept_shape != shape:
                 wanted = self.directory or Path(os.environ.get("TMPDIR") or "/tmp")
-                place = next(one for one in (wanted, *wanted.parents) if one.is_dir())
+                place = next(item for item in (wanted, *wanted.parents) if item.is_dir())
                 self._kept, self._kept_shape = Kept(len(self.paths), shape, place), shape
             result = self._kept.get(k)
         if result is None:

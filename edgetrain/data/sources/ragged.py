@@ -181,7 +181,7 @@ def is_ragged(column: Any) -> bool:
         isinstance(column, list | tuple)
         or getattr(getattr(column, "dtype", None), "kind", "") == "O"
     )
-    return bool(several) and len({np.shape(one) for one in column}) > 1
+    return bool(several) and len({np.shape(sample) for sample in column}) > 1
 
 
 def row_of(item: Any, names: tuple[str, ...], inputs: Mapping[str, Fit], label: str) -> Arrays:

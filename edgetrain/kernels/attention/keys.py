@@ -123,9 +123,11 @@ def _keys(lanes: int):
                         if inside(args, i, rows, j, count) or hidden(args, args.stat, first, rows):
                             add(args, room, block, j, count, keys, values, row, slope)
                 if args.dk != 0:
-                    put_dk(row, dk_sums, wide, Matrix(args.dk, km.at, km.row), j, count, args.d)
+                    put_dk(row, dk_sums, wide, Matrix(args.dk, km.offset, km.row), j, count, args.d)
                 if args.dv != 0:
-                    put_dv(row, dv_sums, across, Matrix(args.dv, vm.at, vm.row), j, count, args.e)
+                    put_dv(
+                        row, dv_sums, across, Matrix(args.dv, vm.offset, vm.row), j, count, args.e
+                    )
 
         return run
 

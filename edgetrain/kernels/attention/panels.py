@@ -28,7 +28,7 @@ class Matrix(NamedTuple):
     """Rows of an operand: its address, the first element of the rows, their stride in elements."""
 
     address: int
-    at: int
+    offset: int
     row: int
 
 
@@ -46,11 +46,11 @@ def products(lanes: int):
     def multiply(a, b, c, rows, columns, k, how):
         for i in range(rows):
             for j in range(columns):
-                offset = c.at + i * c.own + 4 * j
-                right = b.at + div(j, WIDTH) * b.own + 4 * mod(j, WIDTH)
+                offset = c.address + i * c.step + 4 * j
+                right = b.address + div(j, WIDTH) * b.step + 4 * mod(j, WIDTH)
                 chain = _ld32(offset, 0) if how == GO_ON else _ZERO
                 for p in range(k):
-                    left = _ld32(a.at + i * a.own + p * a.k, 0)
+                    left = _ld32(a.address + i * a.step + p * a.k, 0)
                     chain = fma(left, _ld32(right + p * b.k, 0), chain)
                 _st32(offset, 0, _ld32(offset, 0) + chain if how == ADD else chain)
 
@@ -69,7 +69,7 @@ def _packer(storage, lanes: int):
         for j in range(columns):
             to = panel + 4 * (div(j, WIDTH) * WIDTH * pitch + mod(j, WIDTH))
             for r in range(terms):
-                _st32(to, WIDTH * r, ld(b.address, offset + r * b.k + j * b.own))
+                _st32(to, WIDTH * r, ld(b.address, offset + r * b.k + j * b.step))
 
     return pack
 
@@ -81,7 +81,7 @@ def left(storage):
 
     @inline
     def rows_of(matrix, first, rows, width, panel):
-        offset = matrix.at + first * matrix.row
+        offset = matrix.offset + first * matrix.row
         if lies:
             return Rows(matrix.address + 4 * offset, 4 * matrix.row, 4)
         for r in range(rows):
@@ -99,7 +99,7 @@ def right(storage, lanes: int):
 
     @inline
     def columns_of(matrix, first, rows, width, panel):
-        offset = matrix.at + first * matrix.row
+        offset = matrix.offset + first * matrix.row
         if lies and mod(width, WIDTH) == 0:
             return Rows(matrix.address + 4 * offset, 4 * WIDTH, 4 * matrix.row)
         side = Side(matrix.address, 0, 0, 1, 0, matrix.row)
@@ -118,7 +118,7 @@ def turned(storage, lanes: int):
     @inline
     def columns_of(matrix, first, rows, width, panel):
         side = Side(matrix.address, 0, 0, matrix.row, 0, 1)
-        pack(side, matrix.at + first * matrix.row, panel, width, width, rows)
+        pack(side, matrix.offset + first * matrix.row, panel, width, width, rows)
         return Rows(panel, 4 * WIDTH * width, 4 * WIDTH)
 
     return columns_of
@@ -149,7 +149,7 @@ def put_rows(storage):
     @inline
     def put_all(row, sums, width, matrix, first, rows, columns):
         for r in range(rows):
-            to = matrix.at + (first + r) * matrix.row
+            to = matrix.offset + (first + r) * matrix.row
             for c in range(0, columns, LANES):
                 count = min(LANES, columns - c)
                 load(row, sums, r * width + c, count, _ZERO)

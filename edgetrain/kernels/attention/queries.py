@@ -104,7 +104,7 @@ def _queries(lanes: int):
                         store(slope, tile, r * COLUMNS, COLUMNS)
                     result = keys(km, j, count, args.d, k_panel)
                     multiply(scored, result, Rows(sums, 4 * width, 4), rows, args.d, count, ADD)
-                put_dq(row, sums, width, Matrix(args.dq, qm.at, qm.row), i, rows, args.d)
+                put_dq(row, sums, width, Matrix(args.dq, qm.offset, qm.row), i, rows, args.d)
 
         return run
 

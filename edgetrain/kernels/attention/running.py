@@ -90,8 +90,8 @@ def finisher(Y):
                 for x in range(COLUMNS):
                     put(row, x, ZERO if lost else get(row, x) * over)
                 put_y(row, args.y, to + c, count)
-            at = first_query(args, block) + r
-            _st32(args.stat, 2 * at, ZERO if lost else top)
-            _st32(args.stat, 2 * at + 1, over)
+            query = first_query(args, block) + r
+            _st32(args.stat, 2 * query, ZERO if lost else top)
+            _st32(args.stat, 2 * query + 1, over)
 
     return finish

@@ -92,9 +92,9 @@ def pack_sides(S, W):
         total, numbers = args.n * args.c * args.s, stream(args.ctl, args.key)
         before, after = new(), new()
         low, high = kinks(args)
-        one = args.act != CLIP and args.act != HARDSWISH
+        one_bound = args.act != CLIP and args.act != HARDSWISH
         start, stop = part(total, thread, nthreads), part(total, thread + 1, nthreads)
-        ch, at = mod(div(start, args.s), args.c), mod(start, args.s)
+        ch, position = mod(div(start, args.s), args.c), mod(start, args.s)
         a, b = line(args, ch)
         for i in range(start, stop, LENGTH):
             m = min(LENGTH, stop - i)
@@ -103,13 +103,15 @@ def pack_sides(S, W):
             load_back(after, args.y, i, m)
             place = (i >> 6) * BYTES
             for j in range(m):
-                if at == args.s:
-                    at, ch = 0, ch + 1 if ch + 1 < args.c else 0
+                if position == args.s:
+                    position, ch = 0, ch + 1 if ch + 1 < args.c else 0
                     a, b = line(args, ch)
-                at += 1
+                position += 1
                 x, y = get(before, j), get(after, j)
                 zx, zy = fma(x, a, b), fma(y, a, b)
-                crossed = (zx > low) != (zy > low) or (not one and (zx >= high) != (zy >= high))
+                crossed = (zx > low) != (zy > low) or (
+                    not one_bound and (zx >= high) != (zy >= high)
+                )
                 if crossed and x - x == ZERO and y - y == ZERO:
                     byte = ld_u8(args.y, place + j)
                     st_u8(args.y, place + j, byte + 1 if x > y else byte + 255)

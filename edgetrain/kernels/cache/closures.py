@@ -20,7 +20,7 @@ COMPILERS = "emission.lowering", "emission.objects"
 @functools.cache
 def _direct_imports(module: str) -> tuple[str, ...]:
     """What one file imports from this package, anywhere in it; some names may not be modules."""
-    own = f".{sources.ROOT.name}."
+    prefix = f".{sources.ROOT.name}."
     import ast  # only needed if something may have to be compiled
 
     out: list[str] = []
@@ -37,9 +37,9 @@ def _direct_imports(module: str) -> tuple[str, ...]:
         elif above == 1 and not module.startswith("."):
             rooms = [(node.module or alias.name).partition(".")[0] for alias in node.names]
             out += sources.formats() if "formats" in rooms else []
-    beside = (own, *_BESIDE)
+    beside = (prefix, *_BESIDE)
     kept = [n for n in out if not n.startswith(".") or any(part in n for part in beside)]
-    return tuple(name.removeprefix(own) for name in kept if name != module)
+    return tuple(name.removeprefix(prefix) for name in kept if name != module)
 
 
 @functools.cache

@@ -59,8 +59,8 @@ def read(name: str, identity: str) -> bytes | None:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode) or _open_to_others(info):
             return None
-        whole = file.read()
-        data, seal = whole[:-_SEAL_NBYTES], whole[-_SEAL_NBYTES:]
+        content = file.read()
+        data, seal = content[:-_SEAL_NBYTES], content[-_SEAL_NBYTES:]
         return data if seal == _seal(identity, data) else None
     return None
 
@@ -103,9 +103,9 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def _chosen() -> Path | None:
-    own = os.environ.get("EDGETRAIN_CACHE")
-    if own:
-        return Path(own)
+    chosen = os.environ.get("EDGETRAIN_CACHE")
+    if chosen:
+        return Path(chosen)
     shared = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(shared) if shared else Path.home() / ".cache") / "edgetrain"

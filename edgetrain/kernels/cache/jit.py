@@ -149,8 +149,8 @@ def kept(identity: str) -> bytes | None:
     from . import disk
 
     name = disk.read(_named_as(identity), identity)
-    own = identity if name is None else name.decode()
-    return disk.read(kept_as(own), own)
+    key = identity if name is None else name.decode()
+    return disk.read(kept_as(key), key)
 
 
 def keep(identity: str, code: bytes, meaning: str = "") -> None:

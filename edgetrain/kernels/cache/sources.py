@@ -47,8 +47,8 @@ def package_digest() -> str:
     known = made()
     if known is not None:
         return known["package"]
-    whole = sha256()
+    digest = sha256()
     others = [path for room in DECLARING for path in (ROOT.parent / room[1:]).rglob("*.py")]
     for path in sorted([*ROOT.rglob("*.py"), *others, *map(path_of, formats())]):
-        whole.update(path.relative_to(ROOT.parent).as_posix().encode() + path.read_bytes())
-    return whole.hexdigest()
+        digest.update(path.relative_to(ROOT.parent).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()

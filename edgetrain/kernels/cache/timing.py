@@ -27,11 +27,11 @@ def timed_call(
     kernel = registry.choose(name, values, storages, target)
     extents = kernel.spec.extents(values, storages, 1, target.lanes)
     scratch = kernel.spec.scratch_nbytes(values, 1, target.lanes)
-    offsets, at = {}, 0
+    offsets, offset = {}, 0
     for name, nbytes in [*extents.items(), ("", scratch)]:
-        offsets[name] = at
-        at += -(-max(nbytes, 1) // ALIGN) * ALIGN
-    memory = np.zeros(at + ALIGN, np.uint8)
+        offsets[name] = offset
+        offset += -(-max(nbytes, 1) // ALIGN) * ALIGN
+    memory = np.zeros(offset + ALIGN, np.uint8)
     words: list[int] = []
     for operand in kernel.spec.operands:
         if operand.mode == "t":

@@ -50,12 +50,12 @@ class Workers:
                 process.kill()
             raise
 
-    def _next(self, own: str) -> tuple[int, Task] | None:
-        """Number and task for a process whose last task was in the group `own`."""
+    def _next(self, current: str) -> tuple[int, Task] | None:
+        """Number and task for a process whose last task was in the group `current`."""
 
         def later(item: tuple[int, Task]) -> tuple[bool, bool]:
             group = item[1].get("group", "")
-            return group != own, group in self._begun
+            return group != current, group in self._begun
 
         with self._lock:
             if not self._left:

@@ -232,7 +232,7 @@ def conv_csr_dw(S, INDEX, G):
 
     @inline
     def product(line, j, how):
-        v = ld(line.x, line.at + j * line.stride)
+        v = ld(line.x, line.offset + j * line.stride)
         if how.norm != 0:
             v = fma(v, how.scale, how.shift)
         return float(act_value(how.act, v, how.lo, how.hi)) * float(ld(line.dy, line.out + j))
@@ -240,13 +240,13 @@ def conv_csr_dw(S, INDEX, G):
     @inline
     def dot(line, left, right, how):
         s0 = s1 = s2 = s3 = 0.0
-        whole = right - mod(max(right - left, 0), 4)
-        for j in range(left, whole, 4):
+        limit = right - mod(max(right - left, 0), 4)
+        for j in range(left, limit, 4):
             s0 += product(line, j, how)
             s1 += product(line, j + 1, how)
             s2 += product(line, j + 2, how)
             s3 += product(line, j + 3, how)
-        for j in range(whole, right):
+        for j in range(limit, right):
             s0 += product(line, j, how)
         return (s0 + s1) + (s2 + s3)
 

@@ -57,8 +57,8 @@ def _row_products(W: Storage, index: Storage):
             totals = add(totals, _ld(weights, e + 1 - first), panel + far)
             e += 2
         while e < end and ldc(columns, e) < limit:
-            at = panel + ld_i32(table, ldc(columns, e))
-            totals = add(totals, _ld(weights, e - first), at)
+            address = panel + ld_i32(table, ldc(columns, e))
+            totals = add(totals, _ld(weights, e - first), address)
             e += 1
         return e, totals
 
@@ -84,7 +84,7 @@ def _leaving(S: Storage, piece: int):
 
     @inline
     def leave(target, o, totals):
-        out = target.at + o * target.stride
+        out = target.address + o * target.stride
         for v, total in enumerate(totals):
             for number, part in enumerate(parts):
                 place = out + ld_i32(target.places, v * each + number)
@@ -115,7 +115,7 @@ def sparse_axpy(vectors: int, W: Storage, index: Storage, S: Storage = FP32, pie
 
     def add_products(sums: Sums, panel, table, pool: Pool, walk: Walk, target: Pieces):
         for o in range(walk.rows):
-            place, e = sums.at + o * sums.stride, ld_i32(walk.cursors, o)
+            place, e = sums.address + o * sums.stride, ld_i32(walk.cursors, o)
             end, totals = (
                 ld_i32(walk.ends + o * walk.ends_stride, 0),
                 sums_before(place, sums.fresh),

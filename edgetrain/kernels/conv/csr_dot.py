@@ -55,11 +55,12 @@ def _line_loader(S: Storage, vectors: int, piece: int):
 
     @inline
     def load(line, o):
-        at, places = line.at + o * line.stride, line.places
+        address, places = line.address + o * line.stride, line.places
         if each == 1:
-            return tuple(vld(at + ld_i32(places, i), 0) for i in firsts)
+            return tuple(vld(address + ld_i32(places, i), 0) for i in firsts)
         return tuple(
-            both(vld(at + ld_i32(places, i), 0), vld(at + ld_i32(places, i + 1), 0)) for i in firsts
+            both(vld(address + ld_i32(places, i), 0), vld(address + ld_i32(places, i + 1), 0))
+            for i in firsts
         )
 
     return load
@@ -71,15 +72,15 @@ def _products(vectors: int, piece: int):
     further, last = lanes[1:], lanes[-1]
 
     @inline
-    def load(at, number, mask):
+    def load(address, number, mask):
         """A vector of a line; invalid lanes of the last vector are zeroed."""
-        value = _vld(at, number)
+        value = _vld(address, number)
         return where(mask, value, ZERO) if piece == 0 and number == last else value
 
     @inline
     def load_line(line, o, mask):
-        at = line.at + o * line.stride
-        return tuple(load(at, number, mask) for number in lanes)
+        address = line.address + o * line.stride
+        return tuple(load(address, number, mask) for number in lanes)
 
     @inline
     def multiply(pixels, places, mask):
@@ -173,8 +174,11 @@ def row_dots(most: int, S: Storage, index: Storage, piece: int):
         left, done = (pixels + 15) >> 4, 0
         last = pixels - 16 * (left - 1)
         while left > 0:
-            at, places = line.at + step_of_line * done, line.places + step_of_places * done
-            part, row = Pieces(line.elements, at, line.stride, places), panel + 64 * done
+            address, places = (
+                line.address + step_of_line * done,
+                line.places + step_of_places * done,
+            )
+            part, row = Pieces(line.elements, address, line.stride, places), panel + 64 * done
             if most >= 16 and left >= 16:
                 valid, step = last if left == 16 else 16, 16
                 sixteen(sums, shifts, part, valid, row, table, columns, walk)

@@ -63,16 +63,16 @@ def _forward(vectors: int, S, W, INDEX):
     places, ceil_div, nbytes_w = LAYOUT.places, tiles.ceil_div, W.nbytes
 
     @inline
-    def begin(args, at, first, outputs, chunks, count):
+    def begin(args, ws, first, outputs, chunks, count):
         """Set sums to the bias, if any, and each row's cursor to its first nonzero."""
         for o in range(outputs):
             if args.bias != 0:
-                set_row(at.sums + o * count * 64, vsplat(ldf(args.bias, first + o)), count)
-            st_i32(at.cursors, o, ld_i32(args.pointers, (first + o) * chunks))
+                set_row(ws.sums + o * count * 64, vsplat(ldf(args.bias, first + o)), count)
+            st_i32(ws.cursors, o, ld_i32(args.pointers, (first + o) * chunks))
 
     def run(thread, nthreads, args):
         nothing, known, piece = div(thread, nthreads), -1, 0
-        at, p, prologue = places(args.ws, args), tiles.shapes(args), tiles.prologue_of(args)
+        ws, p, prologue = places(args.ws, args), tiles.shapes(args), tiles.prologue_of(args)
         x, y, end_slot = tiles.inputs(args.x, p), tiles.outputs(args.y, p), args.slots
         panel, most = PANEL if args.held == 0 else SMALLER, BLOCKS if args.held == 0 else FEWER
         if args.room > 0:
@@ -83,7 +83,7 @@ def _forward(vectors: int, S, W, INDEX):
         grid, window = tiles.tile_grid(p.n, p.oh, p.ow, PIXELS), tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
         part = tiles.chunk_channels(min(chunk, cg), channel, size, TAPS, panel)
-        u, end = tiles.units_of(at.table, grid, p.g * blocks, 1, thread, nthreads)
+        u, end = tiles.units_of(ws.table, grid, p.g * blocks, 1, thread, nthreads)
         while u < end:
             spot, b0 = div(u, blocks), mod(u, blocks)
             b1 = min(blocks, b0 + end - u, b0 + most)
@@ -92,30 +92,30 @@ def _forward(vectors: int, S, W, INDEX):
             first, tile = group * kg + b0 * BLOCK, tiles.tile_at(div(spot, p.g), grid)
             count = tiles.power_vectors(tile)
             ahead = tiles.next_tile(grid, tile, x, window)
-            begin(args, at, first, outputs, chunks, count)
+            begin(args, ws, first, outputs, chunks, count)
             if known != tiles.shape_of(tile):
                 known = tiles.shape_of(tile)
-                tiles.fill_table(at.table, part, window, tile, 0)
+                tiles.fill_table(ws.table, part, window, tile, 0)
                 if 16 * vectors == PIXELS:
-                    piece = tiles.whole_pieces(at.places, PIXELS, tile, y, nbytes)
+                    piece = tiles.whole_pieces(ws.places, PIXELS, tile, y, nbytes)
             pixel0 = tiles.first_pixel(y, first, tile)
-            cursors, stops = at.cursors, at.stops
+            cursors, stops = ws.cursors, ws.stops
             for q in range(chunks):
                 width = min(chunk, cg - q * chunk)
                 ends = args.pointers + 4 * (first * chunks + q + 1)
                 for c0 in range(0, width, part):
                     cc, ch = min(part, width - c0), group * cg + q * chunk + c0
-                    fill(at.panel, nothing, x, ch, cc, tile, window, prologue, ahead)
+                    fill(ws.panel, nothing, x, ch, cc, tile, window, prologue, ahead)
                     last = q + 1 == chunks and c0 + cc == width
                     walk = Walk(cursors, stops, ends, 4 * chunks, outputs, (c0 + cc) * size)
                     target = Pieces(
-                        piece if last else 0, args.y + pixel0 * nbytes, area * nbytes, at.places
+                        piece if last else 0, args.y + pixel0 * nbytes, area * nbytes, ws.places
                     )
-                    fresh, table = 1 if q + c0 + args.bias == 0 else 0, at.table - 4 * c0 * size
-                    products(at.sums, fresh, count, at.panel, table, pool, walk, target)
+                    fresh, table = 1 if q + c0 + args.bias == 0 else 0, ws.table - 4 * c0 * size
+                    products(ws.sums, fresh, count, ws.panel, table, pool, walk, target)
                     cursors, stops = stops, cursors
             for o in range(outputs if piece == 0 else 0):
-                store(y, first + o, at.sums + o * count * 64, tile, 0)
+                store(y, first + o, ws.sums + o * count * 64, tile, 0)
 
     return run
 

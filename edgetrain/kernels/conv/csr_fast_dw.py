@@ -57,9 +57,9 @@ def _row_finder(INDEX):
     lower_bound = lower_bounds(INDEX)
 
     @inline
-    def nonzero_at(columns, pointers, at, column):
-        """First nonzero of (row, chunk) `at` whose column is `column` or more."""
-        return lower_bound(columns, ld_i32(pointers, at), ld_i32(pointers, at + 1), column)
+    def nonzero_at(columns, pointers, group, column):
+        """First nonzero of (row, chunk) `group` whose column is `column` or more."""
+        return lower_bound(columns, ld_i32(pointers, group), ld_i32(pointers, group + 1), column)
 
     def find_rows(firsts, columns, pointers, o, outputs, chunks, taken: Columns, line, space):
         """Find the nonzeros of rows from o on in a range of columns.
@@ -70,9 +70,9 @@ def _row_finder(INDEX):
         """
         count, q0, q1 = 0, taken.chunk0, taken.chunk1
         for i in range(outputs):
-            at = (o + i) * chunks
-            first = nonzero_at(columns, pointers, at + q0, taken.column0)
-            end = nonzero_at(columns, pointers, at + q1, taken.column1)
+            group = (o + i) * chunks
+            first = nonzero_at(columns, pointers, group + q0, taken.column0)
+            end = nonzero_at(columns, pointers, group + q1, taken.column1)
             if i > 0 and (i + 1) * line + 4 * (count + end - first) > space:
                 outputs = i
                 break
@@ -96,10 +96,10 @@ def _sum_adder(G):
     @inline
     def add_sums(dwt, firsts, sums, outputs, count, numbers):
         for i in range(outputs):
-            first, at, after = ld_i32(firsts, i), ld_i32(firsts, ROWS + i), count
+            first, start, after = ld_i32(firsts, i), ld_i32(firsts, ROWS + i), count
             if i + 1 < outputs:
                 after = ld_i32(firsts, i + 1) + ld_i32(firsts, ROWS + i + 1)
-            add(dwt, first, sums + 4 * (first + at), after - first - at, numbers)
+            add(dwt, first, sums + 4 * (first + start), after - first - start, numbers)
 
     return add_sums
 
@@ -114,13 +114,13 @@ def _dy_lines(S, pixels: int, piece: int):
     fill, nbytes = panel_fill(S), S.nbytes
 
     @inline
-    def lines(at, nothing, dy, o, outputs, grid, tile):
+    def lines(ws, nothing, dy, o, outputs, grid, tile):
         if piece > 0:
             first, area = tiles.first_pixel(dy, o, tile), dy.height * dy.width
-            return Pieces(piece, dy.at + first * nbytes, area * nbytes, at.places)
+            return Pieces(piece, dy.address + first * nbytes, area * nbytes, ws.places)
         later = tiles.next_tile(grid, tile, dy, POINT)
-        fill(at.lines, nothing, dy, o, outputs, tile, POINT, AS_IT_IS, later)
-        return Pieces(0, at.lines, 4 * tiles.tile_region(POINT, tile), at.places)
+        fill(ws.lines, nothing, dy, o, outputs, tile, POINT, AS_IT_IS, later)
+        return Pieces(0, ws.lines, 4 * tiles.tile_region(POINT, tile), ws.places)
 
     return lines
 
@@ -152,7 +152,7 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
 
     def run(thread, nthreads, args):
         nothing, numbers, known = div(thread, nthreads), stream(args.ctl, u32(args.key)), -1
-        at, p, prologue = places(args.ws, args), tiles.shapes(args), tiles.prologue_of(args)
+        ws, p, prologue = places(args.ws, args), tiles.shapes(args), tiles.prologue_of(args)
         x, dy, chunk = tiles.inputs(args.x, p), tiles.outputs(args.dy, p), args.chunk
         cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
         chunks, grid = tiles.ceil_div(cg, chunk), tiles.tile_grid(p.n, p.oh, p.ow, pixels)
@@ -169,33 +169,33 @@ def _weight_gradient(vectors: int, pixels: int, piece: int, S, INDEX, G):
             low, high = mod(i0 - below, cg) - q0 * chunk, i1 - below - q1 * chunk
             o, taken = max(o, group * kg), Columns(q0, low * size, q1, high * size)
             most = min(ROWS, (group + 1) * kg - o)
-            find(at.firsts, args.columns, args.pointers, o, most, chunks, taken, row_bytes, space)
-            outputs, count = ld_i32(at.firsts, 2 * ROWS), ld_i32(at.firsts, 2 * ROWS + 1)
-            sums = at.lines + outputs * row_bytes + SLACK
+            find(ws.firsts, args.columns, args.pointers, o, most, chunks, taken, row_bytes, space)
+            outputs, count = ld_i32(ws.firsts, 2 * ROWS), ld_i32(ws.firsts, 2 * ROWS + 1)
+            sums = ws.lines + outputs * row_bytes + SLACK
             set_row(sums, vsplat(ZERO), tiles.ceil_div(count, 16))
             for t in range(tiles.tiles_of(grid)):
                 tile = tiles.tile_at(t, grid)
                 ahead = tiles.next_tile(grid, tile, x, window)
                 if known != tiles.shape_of(tile):
                     known = tiles.shape_of(tile)
-                    tiles.fill_table(at.table, part, window, tile, 0)
+                    tiles.fill_table(ws.table, part, window, tile, 0)
                     if piece > 0:
-                        tiles.find_pieces(at.places, max(piece, 1), tile, dy, nbytes)
-                source, flat = lines(at, nothing, dy, o, outputs, grid, tile), tiles.pixels_of(tile)
+                        tiles.find_pieces(ws.places, max(piece, 1), tile, dy, nbytes)
+                source, flat = lines(ws, nothing, dy, o, outputs, grid, tile), tiles.pixels_of(tile)
                 for i in range(outputs):
-                    st_i32(at.cursors, i, ld_i32(at.firsts, i))
-                cursors, stops = at.cursors, at.stops
+                    st_i32(ws.cursors, i, ld_i32(ws.firsts, i))
+                cursors, stops = ws.cursors, ws.stops
                 for q in range(q0, q1 + 1):
                     begin, width = low if q == q0 else 0, high if q == q1 else chunk
                     ends = args.pointers + 4 * (o * chunks + q + 1)
                     for c0 in range(begin, width, part):
                         cc, ch = min(part, width - c0), below + q * chunk + c0
-                        fill(at.panel, nothing, x, ch, cc, tile, window, prologue, ahead)
+                        fill(ws.panel, nothing, x, ch, cc, tile, window, prologue, ahead)
                         walk = Walk(cursors, stops, ends, 4 * chunks, outputs, (c0 + cc) * size)
-                        table, shifts = at.table - 4 * c0 * size, at.firsts + 4 * ROWS
-                        dots(sums, shifts, source, flat, at.panel, table, args.columns, walk)
+                        table, shifts = ws.table - 4 * c0 * size, ws.firsts + 4 * ROWS
+                        dots(sums, shifts, source, flat, ws.panel, table, args.columns, walk)
                         cursors, stops = stops, cursors
-            add_sums(target, at.firsts, sums, outputs, count, numbers)
+            add_sums(target, ws.firsts, sums, outputs, count, numbers)
             o += outputs
             if o == (group + 1) * kg:
                 i0 = i1

@@ -60,16 +60,16 @@ def _tables():
     def fill_tap_table(table, channels, window: Window, columns: Axis, tile: Tile, size, kw):
         """Byte offsets in the panel of each (channel, tap) of a class; columns are among the
         window's."""
-        rows, whole = window.rows, window.columns
-        apart = div(columns.distance, whole.distance)
-        before = div(columns.low - whole.low, whole.distance)
+        rows, all_columns = window.rows, window.columns
+        apart = div(columns.distance, all_columns.distance)
+        before = div(columns.low - all_columns.low, all_columns.distance)
         region, line = 4 * tiles.tile_region(window, tile), 4 * tiles.pitch_of(tile)
         step = line * (1 if rows.distance == 1 else tile.rows + window.extra)
         for i in range(channels):
             for r in range(rows.taps):
                 first = i * size + (rows.first + r * rows.step) * kw + columns.first
                 for s in range(columns.taps):
-                    region_of = i * whole.taps + before + (columns.taps - 1 - s) * apart
+                    region_of = i * all_columns.taps + before + (columns.taps - 1 - s) * apart
                     offset = region_of * region + (rows.taps - 1 - r) * step
                     st_i32(table, first + s * columns.step, offset)
 
@@ -105,9 +105,9 @@ def _lists(S, W, INDEX):
         """counts[class * cg + channel] = number of a group's nonzeros."""
         for i in range(lists):
             st_i32(counts, i, 0)
-        for at in range(pool.first * pool.chunks, (pool.first + pool.rows) * pool.chunks):
-            shift = counts + 4 * pool.chunk * mod(at, pool.chunks)
-            for e in range(ld_i32(pool.pointers, at), ld_i32(pool.pointers, at + 1)):
+        for group in range(pool.first * pool.chunks, (pool.first + pool.rows) * pool.chunks):
+            shift = counts + 4 * pool.chunk * mod(group, pool.chunks)
+            for e in range(ld_i32(pool.pointers, group), ld_i32(pool.pointers, group + 1)):
                 slot = ld_i32(slots, ldc(pool.columns, e))
                 i = (slot >> 8 & 255) * cg + (slot & 255)
                 st_i32(shift, i, ld_i32(shift, i) + 1)
@@ -117,12 +117,12 @@ def _lists(S, W, INDEX):
 
         j = class * channels + channel of the block; an id is output channel * taps + tap.
         """
-        at, i0, ib, chunk = 0, block.first, block.channels, pool.chunk
+        index, i0, ib, chunk = 0, block.first, block.channels, pool.chunk
         st_i32(bounds, 0, 0)
         for q in range(classes):
             for i in range(ib):
-                st_i32(bounds, q * ib + i + 1, at)
-                at += ld_i32(counts, q * cg + i0 + i)
+                st_i32(bounds, q * ib + i + 1, index)
+                index += ld_i32(counts, q * cg + i0 + i)
         for row in range(pool.rows):
             for q in range(div(i0, chunk), div(i0 + ib - 1, chunk) + 1):
                 p = (pool.first + row) * pool.chunks + q
@@ -133,10 +133,10 @@ def _lists(S, W, INDEX):
                 while e < end and ldc(pool.columns, e) < high:
                     slot = ld_i32(slots, ldc(pool.columns, e))
                     j = (slot >> 8 & 255) * ib + (slot & 255) + q * chunk - i0 + 1
-                    at = ld_i32(bounds, j)
-                    st_i32(bounds, j, at + 1)
-                    st_id(block.ids, at, row * size + (slot >> 16))
-                    stw(block.weights, at, ldw(pool.w, e))
+                    index = ld_i32(bounds, j)
+                    st_i32(bounds, j, index + 1)
+                    st_id(block.ids, index, row * size + (slot >> 16))
+                    stw(block.weights, index, ldw(pool.w, e))
                     e += 1
 
     return (
@@ -162,17 +162,17 @@ def _blocks(W):
         return map_bytes + total * entry
 
     @inline
-    def block_from(at, i0, cg, classes, map_bytes, space, limit):
+    def block_from(ws, i0, cg, classes, map_bytes, space, limit):
         """The channels from i0 on whose lists and sums fit, at least one and at most `limit`."""
-        i, used = i0 + 1, channel_nbytes(at.counts, i0, cg, classes, map_bytes)
+        i, used = i0 + 1, channel_nbytes(ws.counts, i0, cg, classes, map_bytes)
         while i < cg and i - i0 < limit:
-            more = channel_nbytes(at.counts, i, cg, classes, map_bytes)
+            more = channel_nbytes(ws.counts, i, cg, classes, map_bytes)
             if used + more > space:
                 break
             used += more
             i += 1
         channels, maps = i - i0, (i - i0) * map_bytes
-        nonzeros, weights = div(used - maps, entry), at.block + maps
+        nonzeros, weights = div(used - maps, entry), ws.block + maps
         return Block(i0, channels, nonzeros, weights, weights + nonzeros * weight)
 
     @inline
@@ -212,15 +212,15 @@ def _tile_gradient(vectors: int, S, W):
     fill_tap_table, _ = _tables()
 
     @inline
-    def gradient(at, nothing, p, dy, dx, group, block, tile, row, ahead, acc, panel):
+    def gradient(ws, nothing, p, dy, dx, group, block, tile, row, ahead, acc, panel):
         kg, size = group.outputs, p.kh * p.kw
         count, ib, plain, piece = tiles.power_vectors(tile), block.channels, p.sh * p.sw == 1, 0
         first, pool = group.input0 + block.first, Pool(block.weights, block.ids, block.nonzeros)
         if plain and acc == 0 and 16 * vectors == PIXELS:
-            piece = tiles.whole_pieces(at.pieces, PIXELS, tile, dx, nbytes)
+            piece = tiles.whole_pieces(ws.pieces, PIXELS, tile, dx, nbytes)
         if not plain:
-            set_row(at.block, vsplat(ZERO), ib * p.sw * count)
-        out = dx.at + tiles.first_pixel(dx, first, tile) * nbytes
+            set_row(ws.block, vsplat(ZERO), ib * p.sw * count)
+        out = dx.address + tiles.first_pixel(dx, first, tile) * nbytes
         rows = tiles.tap_class(row + p.ph, p.kh, p.sh, p.dh)
         banks, extra = tiles.banks_of(rows.taps, rows.distance, 1)
         for b in range(0, p.sw, p.sw if p.dw == 1 else 1):
@@ -231,30 +231,30 @@ def _tile_gradient(vectors: int, S, W):
                     start += 1
                 while start < stop and tiles.class_taps(stop - 1 + p.pw, p.kw, p.sw) == 0:
                     stop -= 1
-            sums, lists = at.block + start * ib * count * 64, (stop - start) * ib
+            sums, lists = ws.block + start * ib * count * 64, (stop - start) * ib
             window = Window(1, 1, rows, columns, banks, extra)
             if rows.taps * columns.taps == 0:
                 continue
             channel = tiles.channel_floats(window, tile)
             part = tiles.chunk_channels(kg, channel, size, TAPS, panel)
             for q in range(start, stop):
-                own = tiles.tap_class(q + p.pw, p.kw, p.sw, p.dw)
-                fill_tap_table(at.table, part, window, own, tile, size, p.kw)
-            bounds, cursors, stops = at.bounds + 4 * (row * p.sw + start) * ib, at.cursors, at.stops
+                columns_of = tiles.tap_class(q + p.pw, p.kw, p.sw, p.dw)
+                fill_tap_table(ws.table, part, window, columns_of, tile, size, p.kw)
+            bounds, cursors, stops = ws.bounds + 4 * (row * p.sw + start) * ib, ws.cursors, ws.stops
             for j in range(lists):
                 st_i32(cursors, j, ld_i32(bounds, j))
             for o0 in range(0, kg, part):
                 oc, last = min(part, kg - o0), o0 + part >= kg
-                fill(at.panel, nothing, dy, group.output0 + o0, oc, tile, window, AS_IT_IS, ahead)
+                fill(ws.panel, nothing, dy, group.output0 + o0, oc, tile, window, AS_IT_IS, ahead)
                 walk = Walk(cursors, stops, bounds + 4, 4, lists, (o0 + oc) * size)
                 plane = dx.height * dx.width * nbytes
-                target = Pieces(piece if last else 0, out, plane, at.pieces)
-                fresh, table = 1 if o0 == 0 and plain else 0, at.table - 4 * o0 * size
-                products(sums, fresh, count, at.panel, table, pool, walk, target)
+                target = Pieces(piece if last else 0, out, plane, ws.pieces)
+                fresh, table = 1 if o0 == 0 and plain else 0, ws.table - 4 * o0 * size
+                products(sums, fresh, count, ws.panel, table, pool, walk, target)
                 cursors, stops = stops, cursors
         if piece == 0:
             of = PixelClass(row, p.sh, p.sw, ib * count * 64)
-            store(dx, first, ib, at.block, count, tile, of, acc)
+            store(dx, first, ib, ws.block, count, tile, of, acc)
 
     return gradient
 
@@ -276,15 +276,15 @@ def _input_gradient(vectors: int, S, W, INDEX):
     ceil_div, nbytes = tiles.ceil_div, W.nbytes
 
     def run(thread, nthreads, args):
-        nothing, at, p = div(thread, nthreads), places(args.ws, args), tiles.shapes(args)
+        nothing, ws, p = div(thread, nthreads), places(args.ws, args), tiles.shapes(args)
         dx, dy = tiles.inputs(args.dx, p), tiles.outputs(args.dy, p)
         cg, kg, size, classes = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, p.sh * p.sw
         chunks = ceil_div(cg, args.chunk)
-        map_bytes = at.map
-        limit = div(at.stops - at.cursors, 4 * p.sw)
+        map_bytes = ws.map
+        limit = div(ws.stops - ws.cursors, 4 * p.sw)
         grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), PIXELS)
         turns = tiles.tiles_of(grid) * p.sh
-        find_slots(at.slots, p)
+        find_slots(ws.slots, p)
         base, aim = pool_base(args.w, nbytes, args), SPACE if args.held == 0 else LESS
         panel = PANEL if args.held == 0 else SMALLER
         for i in range(p.g):
@@ -292,20 +292,20 @@ def _input_gradient(vectors: int, S, W, INDEX):
             pool = PoolRows(
                 base, args.columns, args.pointers, group.output0, kg, chunks, args.chunk
             )
-            count_channels(at.counts, at.slots, pool, cg, classes * cg)
-            blocks, space = count_blocks(at.counts, cg, classes, map_bytes, aim, limit)
+            count_channels(ws.counts, ws.slots, pool, cg, classes * cg)
+            blocks, space = count_blocks(ws.counts, cg, classes, map_bytes, aim, limit)
             i0, number = 0, 0
-            u, end = tiles.units_of(at.table, grid, p.sh, blocks, thread, nthreads)
+            u, end = tiles.units_of(ws.table, grid, p.sh, blocks, thread, nthreads)
             while u < end:
-                block = block_from(at, i0, cg, classes, map_bytes, space, limit)
+                block = block_from(ws, i0, cg, classes, map_bytes, space, limit)
                 if number == div(u, turns):
-                    list_channels(at.bounds, at.counts, at.slots, pool, block, cg, classes, size)
+                    list_channels(ws.bounds, ws.counts, ws.slots, pool, block, cg, classes, size)
                 while u < end and number == div(u, turns):
                     row = mod(u, p.sh)
                     tile = tiles.tile_at(div(mod(u, turns), p.sh), grid)
                     ahead = tiles.next_tile(grid, tile, dy, POINT)
                     gradient(
-                        at, nothing, p, dy, dx, group, block, tile, row, ahead, args.acc, panel
+                        ws, nothing, p, dy, dx, group, block, tile, row, ahead, args.acc, panel
                     )
                     u += 1
                 i0, number = i0 + block.channels, number + 1

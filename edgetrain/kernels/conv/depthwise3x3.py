@@ -34,25 +34,25 @@ def is_depthwise3x3(p: Conv):
 
 
 @inline
-def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
-    """total + the products of the nine taps around address `at`; `row`, `step`: bytes from one tap
+def _multiplied(total, address, row, step, taps: Taps, ends: Ends):
+    """total + the products of the nine taps around `address`; `row`, `step`: bytes from one tap
     row (column) to the next."""
-    total = fma(vand(_vld(at - row - step, 0), ends.first), taps.w0, total)
-    total = fma(_vld(at - row, 0), taps.w1, total)
-    total = fma(vand(_vld(at - row + step, 0), ends.last), taps.w2, total)
-    total = fma(vand(_vld(at - step, 0), ends.first), taps.w3, total)
-    total = fma(_vld(at, 0), taps.w4, total)
-    total = fma(vand(_vld(at + step, 0), ends.last), taps.w5, total)
-    total = fma(vand(_vld(at + row - step, 0), ends.first), taps.w6, total)
-    total = fma(_vld(at + row, 0), taps.w7, total)
-    return fma(vand(_vld(at + row + step, 0), ends.last), taps.w8, total)
+    total = fma(vand(_vld(address - row - step, 0), ends.first), taps.w0, total)
+    total = fma(_vld(address - row, 0), taps.w1, total)
+    total = fma(vand(_vld(address - row + step, 0), ends.last), taps.w2, total)
+    total = fma(vand(_vld(address - step, 0), ends.first), taps.w3, total)
+    total = fma(_vld(address, 0), taps.w4, total)
+    total = fma(vand(_vld(address + step, 0), ends.last), taps.w5, total)
+    total = fma(vand(_vld(address + row - step, 0), ends.first), taps.w6, total)
+    total = fma(_vld(address + row, 0), taps.w7, total)
+    return fma(vand(_vld(address + row + step, 0), ends.last), taps.w8, total)
 
 
 @inline
-def _zeros(at, first, last):
+def _zeros(address, first, last):
     """Zero numbers `first` <= j < `last`, in whole vectors."""
     for j in range(first, last, WIDTH):
-        _vst(at, j, vsplat(ZERO), WIDTH)
+        _vst(address, j, vsplat(ZERO), WIDTH)
 
 
 @functools.cache
@@ -61,14 +61,14 @@ def _copier(S: Storage):
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
-    def copy(at, x, first, count, scale, shift, pro):
+    def copy(address, x, first, count, scale, shift, pro):
         """Copy `count` pixels from element `first` on, then up to 15 more."""
         for j in range(0, count, WIDTH):
             left = count - j
             v = vld(x, first + j) if left >= WIDTH else vfirst(x, first + j, left)
             if pro.stat != 0:
                 v = fma(v, scale, shift)
-            _vst(at, j, act_value(pro.act, v, pro.lo, pro.hi), WIDTH)
+            _vst(address, j, act_value(pro.act, v, pro.lo, pro.hi), WIDTH)
 
     return copy
 
@@ -81,16 +81,16 @@ def _band(S: Storage, turn: int):
     """
     store = storing(S)
 
-    def band(place: Place, room: Room, index, at, count, wd, bias: np.float32):
-        """`count` outputs from element `index` on, from a copy at address `at`; scratch begins with
+    def band(place: Place, room: Room, index, address, count, wd, bias: np.float32):
+        """`count` outputs from element `index` on, from a copy at `address`; scratch begins with
         the `Taps`."""
         row, step, all_ = 4 * wd * turn, 4 * turn, every()
-        first, taps = vsplat(bias), taken(room.at)
+        first, taps = vsplat(bias), taken(room.address)
         if mod(WIDTH, wd) == 0:
             left, right = vinside(all_, 0, wd, -turn), vinside(all_, 0, wd, turn)
             ends = Ends(left, right, all_, all_)
             for j in range(0, count, WIDTH):
-                total = _multiplied(first, at + 4 * j, row, step, taps, ends)
+                total = _multiplied(first, address + 4 * j, row, step, taps, ends)
                 store(place, index + j, total, min(WIDTH, count - j))
             return
         start = 0
@@ -103,7 +103,7 @@ def _band(S: Storage, turn: int):
             else:
                 left, right = vinside(all_, start, wd, -turn), vinside(all_, start, wd, turn)
             ends = Ends(left, right, all_, all_)
-            total = _multiplied(first, at + 4 * j, row, step, taps, ends)
+            total = _multiplied(first, address + 4 * j, row, step, taps, ends)
             store(place, index + j, total, min(WIDTH, count - j))
             start = mod(start + WIDTH, wd)
 
@@ -116,9 +116,9 @@ def _spread(W: Storage):
     ldw = W.ld
 
     @inline
-    def spread(place, ch, at):
+    def spread(place, ch, address):
         for tap in range(9):
-            _vst(at, WIDTH * tap, vsplat(ldw(place.weights, 9 * ch + tap)), WIDTH)
+            _vst(address, WIDTH * tap, vsplat(ldw(place.weights, 9 * ch + tap)), WIDTH)
 
     return spread
 
@@ -133,13 +133,13 @@ def _bands(S: Storage, W: Storage, turn: int):
         """Compute channels `lo` <= ch < `hi`."""
         wd, rows = p.wd, max(1, min(p.h, div(_MOST, p.wd)))
         # a line of zeros or of the map before and after the rows; room for vectors to spill
-        whole = ((rows + 2) * wd + 3 * WIDTH) // 4 * 4
-        images = max(room.bands, room.at + _TAPS)
-        together = max(1, min(p.n, div(room.floats - ((images - room.bands) >> 2), whole)))
+        padded = ((rows + 2) * wd + 3 * WIDTH) // 4 * 4
+        images = max(room.bands, room.address + _TAPS)
+        together = max(1, min(p.n, div(room.floats - ((images - room.bands) >> 2), padded)))
         for ch in range(lo, hi):
             bias = _ld(place.bias, ch) if place.bias != 0 else ZERO
             scale, shift = vsplat(ZERO), vsplat(ZERO)
-            spread(place, ch, room.at)
+            spread(place, ch, room.address)
             if pro.stat != 0:
                 scale = vsplat(norm_scale(pro.stat, pro.gamma, ch, p.c))
                 shift = vsplat(norm_shift(pro.stat, pro.gamma, pro.beta, ch, p.c))
@@ -149,18 +149,18 @@ def _bands(S: Storage, W: Storage, turn: int):
                     r1 = min(p.h, r0 + rows)
                     top, bottom = max(r0 - 1, 0), min(r1 + 1, p.h)
                     for b in range(b0, last):
-                        at = images + 4 * ((b - b0) * whole + WIDTH)
+                        address = images + 4 * ((b - b0) * padded + WIDTH)
                         first = ((b * p.c + ch) * p.h + top) * wd
                         if r0 == 0:
-                            _zeros(at, -WIDTH, wd)
+                            _zeros(address, -WIDTH, wd)
                         begin, count = (wd if r0 == 0 else 0), (bottom - top) * wd
-                        copy(at + 4 * begin, place.source, first, count, scale, shift, pro)
+                        copy(address + 4 * begin, place.source, first, count, scale, shift, pro)
                         if r1 == p.h:
-                            _zeros(at, begin + count, (rows + 2) * wd + WIDTH)
+                            _zeros(address, begin + count, (rows + 2) * wd + WIDTH)
                     for b in range(b0, last):
-                        at = images + 4 * ((b - b0) * whole + WIDTH + wd)
+                        address = images + 4 * ((b - b0) * padded + WIDTH + wd)
                         index = ((b * p.c + ch) * p.h + r0) * wd
-                        band(place, room, index, at, (r1 - r0) * wd, wd, bias)
+                        band(place, room, index, address, (r1 - r0) * wd, wd, bias)
 
     return run
 

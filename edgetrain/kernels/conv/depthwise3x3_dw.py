@@ -37,8 +37,8 @@ def _lay(S: Storage):
     vld, vfirst = loads(S), loads_first(S)
 
     @inline
-    def lay(at, x, ch, p: Conv, tile: Tile, top, bottom, pro: Prologue):
-        """Copy rows of `p.wd` pixels to address `at`, through the prologue; up to 15 more floats
+    def lay(address, x, ch, p: Conv, tile: Tile, top, bottom, pro: Prologue):
+        """Copy rows of `p.wd` pixels to `address`, through the prologue; up to 15 more floats
         are written."""
         scale, shift, size = vsplat(ZERO), vsplat(ZERO), p.n * p.c * p.h * p.wd
         if pro.stat != 0:
@@ -56,24 +56,24 @@ def _lay(S: Storage):
                     v = vld(x, index + j) if left >= WIDTH else vfirst(x, index + j, left)
                     if pro.stat != 0:
                         v = fma(v, scale, shift)
-                    _vst(at, target + j, act_value(pro.act, v, pro.lo, pro.hi), WIDTH)
+                    _vst(address, target + j, act_value(pro.act, v, pro.lo, pro.hi), WIDTH)
 
     return lay
 
 
 @inline
-def _added(t: Taps, d, at, row, left, right):
-    """t + the products of gradients d with the pixels around address `at`; `row` in bytes."""
+def _added(t: Taps, d, address, row, left, right):
+    """t + the products of gradients d with the pixels around `address`; `row` in bytes."""
     return Taps(
-        fma(vand(_vld(at - row - 4, 0), left), d, t.w0),
-        fma(_vld(at - row, 0), d, t.w1),
-        fma(vand(_vld(at - row + 4, 0), right), d, t.w2),
-        fma(vand(_vld(at - 4, 0), left), d, t.w3),
-        fma(_vld(at, 0), d, t.w4),
-        fma(vand(_vld(at + 4, 0), right), d, t.w5),
-        fma(vand(_vld(at + row - 4, 0), left), d, t.w6),
-        fma(_vld(at + row, 0), d, t.w7),
-        fma(vand(_vld(at + row + 4, 0), right), d, t.w8),
+        fma(vand(_vld(address - row - 4, 0), left), d, t.w0),
+        fma(_vld(address - row, 0), d, t.w1),
+        fma(vand(_vld(address - row + 4, 0), right), d, t.w2),
+        fma(vand(_vld(address - 4, 0), left), d, t.w3),
+        fma(_vld(address, 0), d, t.w4),
+        fma(vand(_vld(address + 4, 0), right), d, t.w5),
+        fma(vand(_vld(address + row - 4, 0), left), d, t.w6),
+        fma(_vld(address + row, 0), d, t.w7),
+        fma(vand(_vld(address + row + 4, 0), right), d, t.w8),
     )
 
 
@@ -86,33 +86,33 @@ def _sides(start, wd):
     return vinside(every(), start, wd, -1), vinside(every(), start, wd, 1)
 
 
-def _products(sums, line, at, count, row, wd):
+def _products(sums, line, address, count, row, wd):
     """Add the products of `count` gradients to the vectors at `sums`, one for each tap, in the
     order of `gemm_dots`."""
-    whole, start, t = count >> 4 << 4, 0, taken(sums)
+    full, start, t = count >> 4 << 4, 0, taken(sums)
     if mod(WIDTH, wd) == 0:
         left, right = vinside(every(), 0, wd, -1), vinside(every(), 0, wd, 1)
-        for j in range(0, whole, WIDTH):
-            t = _added(t, _vld(line, j), at + 4 * j, row, left, right)
+        for j in range(0, full, WIDTH):
+            t = _added(t, _vld(line, j), address + 4 * j, row, left, right)
     else:
-        for j in range(0, whole, WIDTH):
+        for j in range(0, full, WIDTH):
             left, right = _sides(start, wd)
-            t = _added(t, _vld(line, j), at + 4 * j, row, left, right)
+            t = _added(t, _vld(line, j), address + 4 * j, row, left, right)
             start = mod(start + WIDTH, wd)
-    if whole < count:
-        left, right = _sides(mod(whole, wd), wd)
-        kept = vkeep(every(), 0, count - whole)
-        d, at = vand(_vld(line, whole), kept), at + 4 * whole
+    if full < count:
+        left, right = _sides(mod(full, wd), wd)
+        kept = vkeep(every(), 0, count - full)
+        d, address = vand(_vld(line, full), kept), address + 4 * full
         t = Taps(
-            fma(vand(_vld(at - row - 4, 0), vand(left, kept)), d, t.w0),
-            fma(vand(_vld(at - row, 0), kept), d, t.w1),
-            fma(vand(_vld(at - row + 4, 0), vand(right, kept)), d, t.w2),
-            fma(vand(_vld(at - 4, 0), vand(left, kept)), d, t.w3),
-            fma(vand(_vld(at, 0), kept), d, t.w4),
-            fma(vand(_vld(at + 4, 0), vand(right, kept)), d, t.w5),
-            fma(vand(_vld(at + row - 4, 0), vand(left, kept)), d, t.w6),
-            fma(vand(_vld(at + row, 0), kept), d, t.w7),
-            fma(vand(_vld(at + row + 4, 0), vand(right, kept)), d, t.w8),
+            fma(vand(_vld(address - row - 4, 0), vand(left, kept)), d, t.w0),
+            fma(vand(_vld(address - row, 0), kept), d, t.w1),
+            fma(vand(_vld(address - row + 4, 0), vand(right, kept)), d, t.w2),
+            fma(vand(_vld(address - 4, 0), vand(left, kept)), d, t.w3),
+            fma(vand(_vld(address, 0), kept), d, t.w4),
+            fma(vand(_vld(address + 4, 0), vand(right, kept)), d, t.w5),
+            fma(vand(_vld(address + row - 4, 0), vand(left, kept)), d, t.w6),
+            fma(vand(_vld(address + row, 0), kept), d, t.w7),
+            fma(vand(_vld(address + row + 4, 0), vand(right, kept)), d, t.w8),
         )
     for q, value in enumerate((t.w0, t.w1, t.w2, t.w3, t.w4, t.w5, t.w6, t.w7, t.w8)):
         _vst(sums, WIDTH * q, value, WIDTH)
@@ -144,9 +144,9 @@ def depthwise3x3_dw(S: Storage, G: Storage):
     lay, close = _lay(S), _closer(G)
 
     @inline
-    def zeros(at, count):
+    def zeros(address, count):
         for j in range(0, count, WIDTH):
-            _vst(at, j, vsplat(ZERO), WIDTH)
+            _vst(address, j, vsplat(ZERO), WIDTH)
 
     @inline
     def run(thread, nthreads, x, dy, dwt, p: Conv, pro: Prologue, desk: Desk, numbers, limit):
@@ -157,15 +157,15 @@ def depthwise3x3_dw(S: Storage, G: Storage):
                 tile = tiles.tile_at(spot, grid)
                 pitch, end = tiles.pitch_of(tile), tile.row0 + tile.rows
                 top, bottom = max(tile.row0 - 1, 0), min(end + 1, p.h)
-                at = desk.panel + 64  # the row above the tile's
+                address = desk.panel + 64  # the row above the tile's
                 begin = pitch if tile.row0 == 0 else 0
                 zeros(desk.panel, WIDTH + begin)
-                lay(at + 4 * begin, x, ch, p, tile, top, bottom, pro)
+                lay(address + 4 * begin, x, ch, p, tile, top, bottom, pro)
                 if end == p.h:
-                    zeros(at + 4 * (begin + (bottom - top) * pitch), pitch + WIDTH)
+                    zeros(address + 4 * (begin + (bottom - top) * pitch), pitch + WIDTH)
                 lay(desk.line, dy, ch, p, tile, tile.row0, end, AS_IT_IS)
                 pixels = tile.rows * pitch
-                _multiply(desk.sums, desk.line, at + 4 * pitch, pixels, 4 * pitch, p.wd)
+                _multiply(desk.sums, desk.line, address + 4 * pitch, pixels, 4 * pitch, p.wd)
             close(dwt, ch * 9, desk.sums, numbers)
 
     return run

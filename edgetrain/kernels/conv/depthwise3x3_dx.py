@@ -61,8 +61,8 @@ def is_halved(p: Conv):
     """Whether these kernels handle the input gradient."""
     taps = p.kh == 3 and p.kw == 3 and p.ph == 1 and p.pw == 1 and p.dh * p.dw == 1
     twice = p.h == 2 * p.oh and p.wd == 2 * p.ow and p.sh == 2 and p.sw == 2
-    whole = mod(p.wd, WIDTH) == 0 or p.wd == 8 or (p.wd == 4 and mod(p.h, 4) == 0)
-    return taps and twice and whole
+    fits = mod(p.wd, WIDTH) == 0 or p.wd == 8 or (p.wd == 4 and mod(p.h, 4) == 0)
+    return taps and twice and fits
 
 
 @inline
@@ -78,9 +78,9 @@ def needs(p: Conv):
 
 
 @inline
-def _taken(total, at, row, odd_row, right, weights: _Weights):
-    """total + the weighted gradients of the pixels at address `at`, in lines of `row` bytes."""
-    odd, after, before = _odd_columns(), at + row, at - row
+def _taken(total, address, row, odd_row, right, weights: _Weights):
+    """total + the weighted gradients of the pixels at `address`, in lines of `row` bytes."""
+    odd, after, before = _odd_columns(), address + row, address - row
     total = fma(vand(_vld(after + 4, 0), right), weights.a, total)
     total = vpick(odd, fma(_vld(after - 4, 0), weights.b, total), total)
     more = fma(vand(_vld(before + 4, 0), right), weights.c, total)
@@ -104,20 +104,20 @@ def _spread(W: Storage):
         return _Weights(a, vpick(odd_row, w2, w5), vpick(odd, w6, w7), w8)
 
     @inline
-    def spread(place, ch, at):
-        for number, odd_row in enumerate((vsplat(ZERO), every(), _vld(at, 0))):
+    def spread(place, ch, address):
+        for number, odd_row in enumerate((vsplat(ZERO), every(), _vld(address, 0))):
             lanes = weights(place.weights, 9 * ch, odd_row)
             for q, value in enumerate(lanes):
-                _vst(at, WIDTH * (1 + 4 * number + q), value, WIDTH)
+                _vst(address, WIDTH * (1 + 4 * number + q), value, WIDTH)
 
     return spread
 
 
 @inline
-def _listed(at, number):
+def _listed(address, number):
     first = WIDTH * (1 + 4 * number)
-    a, b = _vld(at, first), _vld(at, first + WIDTH)
-    return _Weights(a, b, _vld(at, first + 2 * WIDTH), _vld(at, first + 3 * WIDTH))
+    a, b = _vld(address, first), _vld(address, first + WIDTH)
+    return _Weights(a, b, _vld(address, first + 2 * WIDTH), _vld(address, first + 3 * WIDTH))
 
 
 @functools.cache
@@ -128,22 +128,22 @@ def _band(S: Storage):
     """
     store = storing(S)
 
-    def band(place: Place, room: Room, index, at, count, wd):
+    def band(place: Place, room: Room, index, address, count, wd):
         """`count` pixels from element `index` on; the first is in an even row. Scratch begins with
         the lanes of lines in odd rows."""
-        row, all_, odd_lines = 4 * wd, every(), _vld(room.at, 0)
+        row, all_, odd_lines = 4 * wd, every(), _vld(room.address, 0)
         if wd < WIDTH:
-            lanes, right = _listed(room.at, 2), vinside(all_, 0, wd, 1)
+            lanes, right = _listed(room.address, 2), vinside(all_, 0, wd, 1)
             for j in range(0, count, WIDTH):
-                total = _taken(vsplat(ZERO), at + 4 * j, row, odd_lines, right, lanes)
+                total = _taken(vsplat(ZERO), address + 4 * j, row, odd_lines, right, lanes)
                 store(place, index + j, total, WIDTH)
             return
         even = vsplat(ZERO)
-        lanes0, lanes1 = _listed(room.at, 0), _listed(room.at, 1)
+        lanes0, lanes1 = _listed(room.address, 0), _listed(room.address, 1)
         for first in range(0, count, 2 * wd):
             for j in range(first, first + wd, WIDTH):
                 right = vkeep(all_, 0, WIDTH - 1 if j + WIDTH == first + wd else WIDTH)
-                here = at + 4 * j
+                here = address + 4 * j
                 total = _taken(vsplat(ZERO), here, row, even, right, lanes0)
                 store(place, index + j, total, WIDTH)
                 total = _taken(vsplat(ZERO), here + row, row, all_, right, lanes1)
@@ -158,43 +158,43 @@ def halved(S: Storage, W: Storage):
     vld, vfirst, band, spread = loads(S), loads_first(S), _band(S), _spread(W)
 
     @inline
-    def zeros(at, first, last):
+    def zeros(address, first, last):
         for j in range(first, last, WIDTH):
-            _vst(at, j, vsplat(ZERO), WIDTH)
+            _vst(address, j, vsplat(ZERO), WIDTH)
 
     @inline
-    def double(at, dy, first, p):
-        """Write a row of gradients, each twice, as two rows of pixels from address `at` on, and up
+    def double(address, dy, first, p):
+        """Write a row of gradients, each twice, as two rows of pixels from `address` on, and up
         to 31 floats more."""
         size = p.n * p.c * p.oh * p.ow
         for row in range(2):
             for j in range(0, p.ow, WIDTH):
                 left = size - first - j
                 v = vld(dy, first + j) if left >= WIDTH else vfirst(dy, first + j, left)
-                _vst(at, row * p.wd + 2 * j, vinterleave(v, v, 0), WIDTH)
+                _vst(address, row * p.wd + 2 * j, vinterleave(v, v, 0), WIDTH)
                 if p.ow - j > 8:
-                    _vst(at, row * p.wd + 2 * j + WIDTH, vinterleave(v, v, 1), WIDTH)
+                    _vst(address, row * p.wd + 2 * j + WIDTH, vinterleave(v, v, 1), WIDTH)
 
     @inline
     def run(thread, nthreads, place: Place, p: Conv, room: Room):
         rows, wd = _rows(p), p.wd
         for lane in range(WIDTH):
-            st_i32(room.at, lane, -mod(div(lane, wd), 2))
-        bands = room.at + 64 * _LISTED
+            st_i32(room.address, lane, -mod(div(lane, wd), 2))
+        bands = room.address + 64 * _LISTED
         for ch in range(div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads)):
-            spread(place, ch, room.at)
+            spread(place, ch, room.address)
             for b in range(p.n):
                 for r0 in range(0, p.h, rows):
                     r1, plane = min(p.h, r0 + rows), b * p.c + ch
-                    at = bands + 4 * WIDTH  # row r0 - 2
+                    address = bands + 4 * WIDTH  # row r0 - 2
                     if r0 == 0:
-                        zeros(at, -WIDTH, 2 * wd)
+                        zeros(address, -WIDTH, 2 * wd)
                     for q in range(max(div(r0, 2) - 1, 0), min(div(r1, 2) + 1, p.oh)):
-                        place_of = at + 4 * (2 * q - r0 + 2) * wd
+                        place_of = address + 4 * (2 * q - r0 + 2) * wd
                         double(place_of, place.source, (plane * p.oh + q) * p.ow, p)
                     if r1 == p.h:
-                        zeros(at, (r1 - r0 + 2) * wd, (r1 - r0 + 3) * wd + WIDTH)
+                        zeros(address, (r1 - r0 + 2) * wd, (r1 - r0 + 3) * wd + WIDTH)
                     index = (plane * p.h + r0) * wd
-                    band(place, room, index, at + 8 * wd, (r1 - r0) * wd, wd)
+                    band(place, room, index, address + 8 * wd, (r1 - r0) * wd, wd)
 
     return run

@@ -36,7 +36,7 @@ class Place(NamedTuple):
 class Room(NamedTuple):
     """Scratch: its address, and that of `floats` floats for bands of rows."""
 
-    at: int
+    address: int
     bands: int
     floats: int
 
@@ -66,18 +66,18 @@ class Ends(NamedTuple):
 
 
 @inline
-def taken(at):
+def taken(address):
     """The `Taps` stored at an address, a vector each."""
     return Taps(
-        _vld(at, 0),
-        _vld(at, 16),
-        _vld(at, 32),
-        _vld(at, 48),
-        _vld(at, 64),
-        _vld(at, 80),
-        _vld(at, 96),
-        _vld(at, 112),
-        _vld(at, 128),
+        _vld(address, 0),
+        _vld(address, 16),
+        _vld(address, 32),
+        _vld(address, 48),
+        _vld(address, 64),
+        _vld(address, 80),
+        _vld(address, 96),
+        _vld(address, 112),
+        _vld(address, 128),
     )
 
 

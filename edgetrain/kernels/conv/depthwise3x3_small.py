@@ -34,20 +34,20 @@ def is_small(p: Conv):
 
 
 @inline
-def _multiplied(total, at, row, step, taps: Taps, ends: Ends):
-    """total + the products of the nine taps around address `at`, in lanes that may also be at the
+def _multiplied(total, address, row, step, taps: Taps, ends: Ends):
+    """total + the products of the nine taps around `address`, in lanes that may also be at the
     top or bottom of a map; `row`, `step`: bytes from one tap row (column) to the next."""
     a, b = vand(ends.top, ends.first), vand(ends.top, ends.last)
     c, d = vand(ends.bottom, ends.first), vand(ends.bottom, ends.last)
-    total = fma(vand(_vld(at - row - step, 0), a), taps.w0, total)
-    total = fma(vand(_vld(at - row, 0), ends.top), taps.w1, total)
-    total = fma(vand(_vld(at - row + step, 0), b), taps.w2, total)
-    total = fma(vand(_vld(at - step, 0), ends.first), taps.w3, total)
-    total = fma(_vld(at, 0), taps.w4, total)
-    total = fma(vand(_vld(at + step, 0), ends.last), taps.w5, total)
-    total = fma(vand(_vld(at + row - step, 0), c), taps.w6, total)
-    total = fma(vand(_vld(at + row, 0), ends.bottom), taps.w7, total)
-    return fma(vand(_vld(at + row + step, 0), d), taps.w8, total)
+    total = fma(vand(_vld(address - row - step, 0), a), taps.w0, total)
+    total = fma(vand(_vld(address - row, 0), ends.top), taps.w1, total)
+    total = fma(vand(_vld(address - row + step, 0), b), taps.w2, total)
+    total = fma(vand(_vld(address - step, 0), ends.first), taps.w3, total)
+    total = fma(_vld(address, 0), taps.w4, total)
+    total = fma(vand(_vld(address + step, 0), ends.last), taps.w5, total)
+    total = fma(vand(_vld(address + row - step, 0), c), taps.w6, total)
+    total = fma(vand(_vld(address + row, 0), ends.bottom), taps.w7, total)
+    return fma(vand(_vld(address + row + step, 0), d), taps.w8, total)
 
 
 @functools.cache
@@ -55,8 +55,8 @@ def _end_lister(turn: int):
     """Inline function that finds which lanes of small maps have neighbours."""
 
     @inline
-    def list_ends(at, p):
-        """Store the bit masks of `Ends` at address `at`."""
+    def list_ends(address, p):
+        """Store the bit masks of `Ends` at `address`."""
         for lane in range(WIDTH):
             place = mod(lane, p.h * p.wd)
             x, y = mod(place, p.wd), div(place, p.wd)
@@ -64,10 +64,10 @@ def _end_lister(turn: int):
             above, below = y > 0, y < p.h - 1
             if turn < 0:
                 left, right, above, below = right, left, below, above
-            st_i32(at, lane, -1 if left else 0)
-            st_i32(at, WIDTH + lane, -1 if right else 0)
-            st_i32(at, 2 * WIDTH + lane, -1 if above else 0)
-            st_i32(at, 3 * WIDTH + lane, -1 if below else 0)
+            st_i32(address, lane, -1 if left else 0)
+            st_i32(address, WIDTH + lane, -1 if right else 0)
+            st_i32(address, 2 * WIDTH + lane, -1 if above else 0)
+            st_i32(address, 3 * WIDTH + lane, -1 if below else 0)
 
     return list_ends
 
@@ -78,23 +78,28 @@ def _lane_lister(W: Storage):
     ldw = W.ld
 
     @inline
-    def list_lanes(at, place, ch, channels, p, pro):
+    def list_lanes(address, place, ch, channels, p, pro):
         """Weights, bias, scale and shift of lanes, 16 floats each, in ascending order because
         vectors spill."""
         size = p.h * p.wd
         for tap in range(9):
             for j in range(channels):
-                _vst(at, 16 * tap + j * size, vsplat(ldw(place.weights, 9 * (ch + j) + tap)), WIDTH)
+                _vst(
+                    address,
+                    16 * tap + j * size,
+                    vsplat(ldw(place.weights, 9 * (ch + j) + tap)),
+                    WIDTH,
+                )
         for j in range(channels):
             bias = vsplat(_ld(place.bias, ch + j)) if place.bias != 0 else vsplat(ZERO)
-            _vst(at, 144 + j * size, bias, WIDTH)
+            _vst(address, 144 + j * size, bias, WIDTH)
         if pro.stat != 0:
             for j in range(channels):
                 scale = norm_scale(pro.stat, pro.gamma, ch + j, p.c)
-                _vst(at, 160 + j * size, vsplat(scale), WIDTH)
+                _vst(address, 160 + j * size, vsplat(scale), WIDTH)
             for j in range(channels):
                 shift = norm_shift(pro.stat, pro.gamma, pro.beta, ch + j, p.c)
-                _vst(at, 176 + j * size, vsplat(shift), WIDTH)
+                _vst(address, 176 + j * size, vsplat(shift), WIDTH)
 
     return list_lanes
 
@@ -111,15 +116,15 @@ def _images(S: Storage, turn: int):
             last = min(p.n, b0 + _RING)
             for b in range(b0, last):
                 first = (b * p.c + ch) * p.h * p.wd
-                whole = n == WIDTH
-                v = vld(place.source, first) if whole else vfirst(place.source, first, n)
+                is_full = n == WIDTH
+                v = vld(place.source, first) if is_full else vfirst(place.source, first, n)
                 if pro.stat != 0:
                     v = fma(v, lanes.scale, lanes.shift)
                 v = act_value(pro.act, v, pro.lo, pro.hi)
                 _vst(ring + 192 * (b - b0), WIDTH, v, WIDTH)
             for b in range(b0, last):
-                at = ring + 192 * (b - b0) + 64
-                total = _multiplied(lanes.bias, at, row, step, taps, ends)
+                address = ring + 192 * (b - b0) + 64
+                total = _multiplied(lanes.bias, address, row, step, taps, ends)
                 store(place, (b * p.c + ch) * p.h * p.wd, total, n)
 
     return images
@@ -133,15 +138,17 @@ def small_maps(S: Storage, W: Storage, turn: int):
     @inline
     def run(lo, hi, place: Place, p: Conv, pro: Prologue, room: Room):
         """Compute channels `lo` <= ch < `hi`."""
-        at = room.at + 256
-        list_ends(room.at, p)
+        address = room.address + 256
+        list_ends(room.address, p)
         many = div(WIDTH, p.h * p.wd)
-        first, last = _vld(room.at, 0), _vld(room.at, 16)
-        ends = Ends(first, last, _vld(room.at, 32), _vld(room.at, 48))
+        first, last = _vld(room.address, 0), _vld(room.address, 16)
+        ends = Ends(first, last, _vld(room.address, 32), _vld(room.address, 48))
         for ch in range(lo, hi, many):
             channels = min(many, hi - ch)
-            list_lanes(at, place, ch, channels, p, pro)
-            lanes = _Lanes(_vld(at, 144), _vld(at, 160), _vld(at, 176), channels * p.h * p.wd)
-            images(place, p, pro, ch, at + 768, lanes, taken(at), ends)
+            list_lanes(address, place, ch, channels, p, pro)
+            lanes = _Lanes(
+                _vld(address, 144), _vld(address, 160), _vld(address, 176), channels * p.h * p.wd
+            )
+            images(place, p, pro, ch, address + 768, lanes, taken(address), ends)
 
     return run

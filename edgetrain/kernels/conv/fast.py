@@ -121,34 +121,34 @@ def _forward(block: int, vectors: int, S, W):
             set_row(sums + (o - first) * count * 64, value, count)
 
     def run(thread, nthreads, args):
-        nothing, known, at, p = div(thread, nthreads), -1, places(args.ws, args), tiles.shapes(args)
+        nothing, known, ws, p = div(thread, nthreads), -1, places(args.ws, args), tiles.shapes(args)
         x, y, prologue = tiles.inputs(args.x, p), tiles.outputs(args.y, p), tiles.prologue_of(args)
         cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
-        grid, window = tiles.tile_grid(p.n, p.oh, p.ow, at.limit), tiles.forward_window(p)
+        grid, window = tiles.tile_grid(p.n, p.oh, p.ow, ws.limit), tiles.forward_window(p)
         channel = tiles.largest_channel(window, grid)
-        chunk = tiles.chunk_channels(cg, channel, size, TAPS, at.aim)
+        chunk = tiles.chunk_channels(cg, channel, size, TAPS, ws.aim)
         blocks = tiles.ceil_div(kg, block)
-        u, end = tiles.units_of(at.table, grid, p.g * blocks, 1, thread, nthreads)
+        u, end = tiles.units_of(ws.table, grid, p.g * blocks, 1, thread, nthreads)
         while u < end:
             spot, b0 = div(u, blocks), mod(u, blocks)
-            b1 = min(blocks, b0 + end - u, b0 + at.together)
+            b1 = min(blocks, b0 + end - u, b0 + ws.together)
             u += b1 - b0
             group, tile = mod(spot, p.g), tiles.tile_at(div(spot, p.g), grid)
             first, last = group * kg + b0 * block, group * kg + b1 * block
             count = tiles.ceil_div(tiles.pixels_of(tile), 16)
             ahead = tiles.next_tile(grid, tile, x, window)
-            begin(args.bias, at.sums, first, last, (group + 1) * kg, count)
+            begin(args.bias, ws.sums, first, last, (group + 1) * kg, count)
             if known != tiles.shape_of(tile):
                 known = tiles.shape_of(tile)
-                tiles.fill_pairs(at.table, chunk, window, window.columns, tile, 0, size, p.kw)
+                tiles.fill_pairs(ws.table, chunk, window, window.columns, tile, 0, size, p.kw)
             for c0 in range(0, cg, chunk):
                 cc = min(chunk, cg - c0)
-                fill(at.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
+                fill(ws.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
                 for o in range(first, last, block):
                     source, stride, weights = args.w + 4 * (o * cg + c0) * size, cg, o * cg + c0
                     rows = min(block, (group + 1) * kg - o)
                     if not in_place or rows < block:
-                        source, stride, taps = at.weights, cc, cc * size
+                        source, stride, taps = ws.weights, cc, cc * size
                         copy(
                             source,
                             args.w,
@@ -159,11 +159,11 @@ def _forward(block: int, vectors: int, S, W):
                             taps,
                             taps,
                         )
-                    sums = at.sums + (o - first) * count * 64
+                    sums = ws.sums + (o - first) * count * 64
                     step = 4 * stride * size
-                    products(sums, count * 64, at.panel, source, step, at.table, cc * size, count)
+                    products(sums, count * 64, ws.panel, source, step, ws.table, cc * size, count)
             for o in range(first, min(last, (group + 1) * kg)):
-                store(y, o, at.sums + (o - first) * count * 64, tile, 0)
+                store(y, o, ws.sums + (o - first) * count * 64, tile, 0)
 
     return run
 
@@ -197,15 +197,15 @@ def _input_gradient(block: int, vectors: int, S, W):
             table += 8 * chunk * window.rows.taps * columns.taps
 
     def run(thread, nthreads, args):
-        nothing, known, at, p = div(thread, nthreads), -1, places(args.ws, args), tiles.shapes(args)
+        nothing, known, ws, p = div(thread, nthreads), -1, places(args.ws, args), tiles.shapes(args)
         dx, dy = tiles.inputs(args.dx, p), tiles.outputs(args.dy, p)
         cg, kg, size = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw
-        grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), at.limit)
+        grid = tiles.tile_grid(p.n, ceil_div(p.h, p.sh), ceil_div(p.wd, p.sw), ws.limit)
         blocks = ceil_div(cg, block)
-        u, end = tiles.units_of(at.table, grid, p.g * p.sh * blocks, 1, thread, nthreads)
+        u, end = tiles.units_of(ws.table, grid, p.g * p.sh * blocks, 1, thread, nthreads)
         while u < end:
             spot, b0 = div(u, blocks), mod(u, blocks)
-            b1 = min(blocks, b0 + end - u, b0 + at.together)
+            b1 = min(blocks, b0 + end - u, b0 + ws.together)
             u += b1 - b0
             group, a = mod(spot, p.g), mod(div(spot, p.g), p.sh)
             first, outputs = group * cg + b0 * block, min(b1 * block, cg) - b0 * block
@@ -215,33 +215,33 @@ def _input_gradient(block: int, vectors: int, S, W):
             ahead = tiles.next_tile(grid, tile, dy, POINT)
             rows = tiles.tap_class(a + p.ph, p.kh, p.sh, p.dh)
             banks, extra = tiles.banks_of(rows.taps, rows.distance, 1)
-            set_row(at.sums, vsplat(ZERO), p.sw * (b1 - b0) * block * count)
+            set_row(ws.sums, vsplat(ZERO), p.sw * (b1 - b0) * block * count)
             for s0 in range(0, p.sw, p.sw if p.dw == 1 else 1):
                 columns, s1 = tiles.columns_together(p), p.sw
                 if p.dw > 1:
                     columns, s1 = tiles.tap_class(s0 + p.pw, p.kw, p.sw, p.dw), s0 + 1
                 window = Window(1, 1, rows, columns, banks, extra)
                 channel = tiles.channel_floats(window, tile)
-                chunk = tiles.chunk_channels(kg, channel, size, TAPS, at.aim)
+                chunk = tiles.chunk_channels(kg, channel, size, TAPS, ws.aim)
                 if p.sh * p.sw > 1 or known != tiles.shape_of(tile):
                     known = tiles.shape_of(tile)
-                    list_classes(at.table, p, chunk, window, s0, s1, tile, block * size)
+                    list_classes(ws.table, p, chunk, window, s0, s1, tile, block * size)
                 for o0 in range(0, kg if rows.taps * columns.taps > 0 else 0, chunk):
                     oc, o = min(chunk, kg - o0), group * kg + o0
-                    fill(at.panel, nothing, dy, o, oc, tile, window, AS_IT_IS, ahead)
+                    fill(ws.panel, nothing, dy, o, oc, tile, window, AS_IT_IS, ahead)
                     for q in range(b0, b1):
-                        copied, weights = at.weights, (o * cg + q * block) * size
+                        copied, weights = ws.weights, (o * cg + q * block) * size
                         line, rest = block * size, min(block, cg - q * block) * size
                         copy(copied, args.w, p.k * cg * size, weights, cg * size, oc, line, rest)
-                        table, sums = at.table, at.sums + (q - b0) * block * count * 64
+                        table, sums = ws.table, ws.sums + (q - b0) * block * count * 64
                         for b in range(s0, s1):
                             part, taps = sums + b * pixels.map_bytes, rows.taps * columns.taps
                             if p.dw == 1:
                                 taps = rows.taps * tiles.class_taps(b + p.pw, p.kw, p.sw)
                             step, n = 4 * size, oc * taps
-                            products(part, count * 64, at.panel, copied, step, table, n, count)
+                            products(part, count * 64, ws.panel, copied, step, table, n, count)
                             table += 8 * chunk * taps
-            store(dx, first, outputs, at.sums, count, tile, pixels, args.acc)
+            store(dx, first, outputs, ws.sums, count, tile, pixels, args.acc)
 
     return run
 
@@ -257,10 +257,10 @@ def _depthwise_forward(S, W):
     places = _forward_layout(1).places
 
     def run(thread, nthreads, args):
-        p, at = tiles.given_shapes(args), places(args.ws, args)
+        p, ws = tiles.given_shapes(args), places(args.ws, args)
         if is_depthwise3x3(p):
             place = Place(args.x, args.w, args.bias, args.y, 0)
-            room = Room(at.table, at.panel, (at.sums - at.panel) >> 2)
+            room = Room(ws.table, ws.panel, (ws.sums - ws.panel) >> 2)
             run_3x3(thread, nthreads, place, p, tiles.prologue_of(args), room)
         else:
             others(thread, nthreads, args)
@@ -283,12 +283,12 @@ def _depthwise_back(S, W):
     places = _dx_layout(1).places
 
     def run(thread, nthreads, args):
-        p, at = tiles.given_shapes(args), places(args.ws, args)
+        p, ws = tiles.given_shapes(args), places(args.ws, args)
         place = Place(args.dy, args.w, 0, args.dx, args.acc)
-        if is_halved(p) and at.sums - at.table >= 4 * needs(p):
-            run_halved(thread, nthreads, place, p, Room(at.table, 0, 0))
+        if is_halved(p) and ws.sums - ws.table >= 4 * needs(p):
+            run_halved(thread, nthreads, place, p, Room(ws.table, 0, 0))
         elif is_depthwise3x3(p):
-            room = Room(at.table, at.panel, (at.sums - at.panel) >> 2)
+            room = Room(ws.table, ws.panel, (ws.sums - ws.panel) >> 2)
             run_3x3(thread, nthreads, place, p, AS_IT_IS, room)
         else:
             others(thread, nthreads, args)

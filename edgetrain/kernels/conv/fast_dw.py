@@ -55,15 +55,15 @@ def _block_lines(S):
     fill = panel_fill(S)
 
     @inline
-    def turn(at, nothing, dy, first, outputs, tile, pixels, ahead):
+    def turn(ws, nothing, dy, first, outputs, tile, pixels, ahead):
         """turned[pixel][o] = dy in channel first + o, o < outputs; rows are as long as a block."""
         row = 4 * tiles.tile_region(POINT, tile)
         for o in range(0, outputs, 16):
             count = min(16, outputs - o)
-            fill(at.lines, nothing, dy, first + o, count, tile, POINT, AS_IT_IS, ahead)
+            fill(ws.lines, nothing, dy, first + o, count, tile, POINT, AS_IT_IS, ahead)
             for p in range(0, pixels, 16):
-                target = at.turned + 4 * (p * at.block + o)
-                transpose16(target, 4 * at.block, at.lines + 4 * p, row)
+                target = ws.turned + 4 * (p * ws.block + o)
+                transpose16(target, 4 * ws.block, ws.lines + 4 * p, row)
 
     return turn
 
@@ -86,12 +86,12 @@ def _dense(vectors: int, S, G):
 
     def run(thread, nthreads, args):
         nothing, numbers, known = div(thread, nthreads), stream(args.ctl, u32(args.key)), -1
-        at, p, prologue = places(args.ws, args), tiles.shapes(args), tiles.prologue_of(args)
+        ws, p, prologue = places(args.ws, args), tiles.shapes(args), tiles.prologue_of(args)
         x, dy = tiles.inputs(args.x, p), tiles.outputs(args.dy, p)
-        cg, kg, size, block = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, at.block
-        grid, window = tiles.tile_grid(p.n, p.oh, p.ow, at.limit), tiles.forward_window(p)
+        cg, kg, size, block = div(p.c, p.g), div(p.k, p.g), p.kh * p.kw, ws.block
+        grid, window = tiles.tile_grid(p.n, p.oh, p.ow, ws.limit), tiles.forward_window(p)
         channel, blocks = tiles.largest_channel(window, grid), ceil_div(kg, block)
-        chunks = ceil_div(cg, tiles.chunk_channels(cg, channel, size, at.most, at.aim))
+        chunks = ceil_div(cg, tiles.chunk_channels(cg, channel, size, ws.most, ws.aim))
         while mod(p.g * blocks * chunks, nthreads) != 0 and chunks < cg:
             chunks += 1
         chunk = ceil_div(cg, chunks)
@@ -105,7 +105,7 @@ def _dense(vectors: int, S, G):
             place, part = (major, minor) if once else (minor, major)
             c0, o0 = mod(place, chunks) * chunk, mod(part, blocks) * block
             outputs, cc, first = min(block, kg - o0), min(chunk, cg - c0), group * kg + o0
-            set_row(at.sums, vsplat(ZERO), div(pitch * block, 16))
+            set_row(ws.sums, vsplat(ZERO), div(pitch * block, 16))
             for t in range(tiles.tiles_of(grid)):
                 tile = tiles.tile_at(t, grid)
                 pixels = tiles.pixels_of(tile)
@@ -113,16 +113,16 @@ def _dense(vectors: int, S, G):
                 later = tiles.next_tile(grid, tile, dy, POINT)
                 if known != tiles.shape_of(tile):
                     known = tiles.shape_of(tile)
-                    tiles.fill_table(at.table, chunk, window, tile, pitch - chunk * size)
+                    tiles.fill_table(ws.table, chunk, window, tile, pitch - chunk * size)
                 if not once or packed != place:
-                    fill(at.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
+                    fill(ws.panel, nothing, x, group * cg + c0, cc, tile, window, prologue, ahead)
                     packed = place
-                turn(at, nothing, dy, first, outputs, tile, pixels, later)
+                turn(ws, nothing, dy, first, outputs, tile, pixels, later)
                 count = ceil_div(outputs, 16)
-                outer(at.sums, block, count, at.panel, at.table, cc * size, at.turned, pixels)
+                outer(ws.sums, block, count, ws.panel, ws.table, cc * size, ws.turned, pixels)
             index, taps = (first * cg + c0) * size, cc * size
             add(
-                args.dwt, index, cg * size, outputs, at.sums, block, at.turned, pitch, taps, numbers
+                args.dwt, index, cg * size, outputs, ws.sums, block, ws.turned, pitch, taps, numbers
             )
 
     return run
@@ -185,29 +185,29 @@ def conv_dw_depthwise(S, G):
 
     def run(thread, nthreads, args):
         nothing, numbers, known = div(thread, nthreads), stream(args.ctl, u32(args.key)), -1
-        at, p, prologue = places(args.ws, args), tiles.given_shapes(args), tiles.prologue_of(args)
+        ws, p, prologue = places(args.ws, args), tiles.given_shapes(args), tiles.prologue_of(args)
         if is_depthwise3x3(p):
-            desk, limit = Desk(at.sums, at.line, at.panel), _DEPTH_PIXELS
+            desk, limit = Desk(ws.sums, ws.line, ws.panel), _DEPTH_PIXELS
             run_3x3(thread, nthreads, args.x, args.dy, args.dwt, p, prologue, desk, numbers, limit)
             return
         x, dy = tiles.inputs(args.x, p), tiles.outputs(args.dy, p)
         size, window = p.kh * p.kw, tiles.forward_window(p)
         grid = tiles.tile_grid(p.n, p.oh, p.ow, _DEPTH_PIXELS)
         for ch in range(div(p.c * thread, nthreads), div(p.c * (thread + 1), nthreads)):
-            set_row(at.sums, vsplat(ZERO), at.taps)
+            set_row(ws.sums, vsplat(ZERO), ws.taps)
             for t in range(tiles.tiles_of(grid)):
                 tile = tiles.tile_at(t, grid)
                 ahead = tiles.next_tile(grid, tile, x, window)
                 later = tiles.next_tile(grid, tile, dy, POINT)
                 if known != tiles.shape_of(tile):
                     known = tiles.shape_of(tile)
-                    tiles.fill_table(at.table, 1, window, tile, at.taps - size)
-                fill(at.panel, nothing, x, ch, 1, tile, window, prologue, ahead)
-                fill(at.line, nothing, dy, ch, 1, tile, POINT, AS_IT_IS, later)
+                    tiles.fill_table(ws.table, 1, window, tile, ws.taps - size)
+                fill(ws.panel, nothing, x, ch, 1, tile, window, prologue, ahead)
+                fill(ws.line, nothing, dy, ch, 1, tile, POINT, AS_IT_IS, later)
                 pixels = tiles.pixels_of(tile)
-                dots(at.sums, at.line, at.panel, at.table, size, pixels)
+                dots(ws.sums, ws.line, ws.panel, ws.table, size, pixels)
             for q in range(size):
-                lane_sum(at.sums + 4 * q, at.sums + 64 * q)
-            add(args.dwt, ch * size, at.sums, size, numbers)
+                lane_sum(ws.sums + 4 * q, ws.sums + 64 * q)
+            add(args.dwt, ch * size, ws.sums, size, numbers)
 
     return run

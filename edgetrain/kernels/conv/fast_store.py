@@ -39,14 +39,14 @@ def tile_store(S: Storage):
         """Store the sums, flat over the tile, in the channel's maps, or add them."""
         first, width = _first_of(target, channel, tile), target.width
         if tile.images == 1 and tile.columns == width:
-            run(target.at, first + tile.row0 * width, source, tile.rows * width, acc)
+            run(target.address, first + tile.row0 * width, source, tile.rows * width, acc)
         else:
             for row in range(tile.rows):
                 for image in range(tile.images):
                     index = first + image * target.channels * target.height * width
                     index += (tile.row0 + row) * width + tile.column0
                     line = source + 4 * (row * tile.images + image) * tile.columns
-                    run(target.at, index, line, tile.columns, acc)
+                    run(target.address, index, line, tile.columns, acc)
 
     return outline(f"et_store_{S.name}", store)
 
@@ -63,7 +63,7 @@ def class_store(S: Storage):
 
     def store(target: Map, channel, source, tile: Tile, pixels: PixelClass, acc):
         """Pixel (row, column * sw + b) of the class (+)= map b at (row, column)."""
-        y, wd, sw, map_bytes = target.at, target.width, pixels.sw, pixels.map_bytes
+        y, wd, sw, map_bytes = target.address, target.width, pixels.sw, pixels.map_bytes
         count = min(tile.columns * sw, wd - tile.column0 * sw)
         first = _first_of(target, channel, tile) + tile.column0 * sw
         image_step = target.channels * target.height * wd
@@ -73,19 +73,19 @@ def class_store(S: Storage):
                 continue
             for image in range(tile.images):
                 index = first + image * image_step + iy * wd
-                at = source + 4 * (row * tile.images + image) * tile.columns
+                address = source + 4 * (row * tile.images + image) * tile.columns
                 if sw == 1:
                     for j in range(0, count, WIDTH):
-                        put(y, index + j, _vld(at, j), count - j, acc)
+                        put(y, index + j, _vld(address, j), count - j, acc)
                 elif sw == 2:
                     for j in range(0, count, 2 * WIDTH):
-                        even, odd = _vld(at, j >> 1), _vld(at + map_bytes, j >> 1)
+                        even, odd = _vld(address, j >> 1), _vld(address + map_bytes, j >> 1)
                         put(y, index + j, vinterleave(even, odd, 0), count - j, acc)
                         further = index + j + WIDTH
                         put(y, further, vinterleave(even, odd, 1), count - j - WIDTH, acc)
                 else:
                     for i in range(count):
-                        total = _ld(at + mod(i, sw) * map_bytes, div(i, sw))
+                        total = _ld(address + mod(i, sw) * map_bytes, div(i, sw))
                         st(y, index + i, total + ld(y, index + i) if acc != 0 else total)
 
     return outline(f"et_store_classes_{S.name}", store)
@@ -121,12 +121,12 @@ def weight_runs(W: Storage):
         w has `size` elements.
         """
         for o in range(runs):
-            at, j = source + o * step, 0
-            while j < count and at + j + WIDTH <= size:
-                _vst(target, j, vld(w, at + j), WIDTH)
+            offset, j = source + o * step, 0
+            while j < count and offset + j + WIDTH <= size:
+                _vst(target, j, vld(w, offset + j), WIDTH)
                 j += WIDTH
             while j < count:
-                _st(target, j, ld(w, at + j))
+                _st(target, j, ld(w, offset + j))
                 j += 1
             target += 4 * pitch
 

@@ -77,15 +77,15 @@ def shapes(args):
 
 
 @inline
-def inputs(at, p):
+def inputs(address, p):
     """The map x, or its gradient, at an address."""
-    return Map(at, p.n * p.c * p.h * p.wd, p.c, p.h, p.wd)
+    return Map(address, p.n * p.c * p.h * p.wd, p.c, p.h, p.wd)
 
 
 @inline
-def outputs(at, p):
+def outputs(address, p):
     """The map y, or its gradient, at an address."""
-    return Map(at, p.n * p.k * p.oh * p.ow, p.k, p.oh, p.ow)
+    return Map(address, p.n * p.k * p.oh * p.ow, p.k, p.oh, p.ow)
 
 
 @inline
@@ -191,12 +191,12 @@ def find_pieces(places, piece, tile, target, nbytes):
     Args:
       piece: elements, a divisor of the tile's columns.
     """
-    at, area = 0, target.channels * target.height * target.width
+    index, area = 0, target.channels * target.height * target.width
     for row in range(tile.rows):
         for image in range(tile.images):
             for column in range(0, tile.columns, piece):
-                st_i32(places, at, (row * target.width + image * area + column) * nbytes)
-                at += 1
+                st_i32(places, index, (row * target.width + image * area + column) * nbytes)
+                index += 1
 
 
 @inline
@@ -313,14 +313,14 @@ def _line_of(q, window, bank_rows):
 
 def _fill_table(table, channels, window: Window, tile: Tile, padding):
     """Byte offsets in the panel for each (channel, tap row, tap column), then `padding` zeros."""
-    region, at, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
+    region, index, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
     for i in range(channels):
         for r in range(window.rows.taps):
             line = 4 * _line_of(r, window, tile.rows + window.extra) * pitch
             for s in range(window.columns.taps):
-                st_i32(table, at, (i * window.columns.taps + s) * region + line)
-                at += 1
-    for i in range(at, at + padding):
+                st_i32(table, index, (i * window.columns.taps + s) * region + line)
+                index += 1
+    for i in range(index, index + padding):
         st_i32(table, i, 0)
 
 
@@ -334,10 +334,10 @@ def _fill_pairs(
     rise (input gradients). Index of a weight: channel * channel_step + kernel row * kw + kernel
     column.
     """
-    region, at, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
-    rows, whole = window.rows, window.columns
-    apart = div(columns.distance, whole.distance)
-    first = div(columns.low - whole.low, whole.distance)
+    region, index, pitch = 4 * tile_region(window, tile), 0, pitch_of(tile)
+    rows, all_columns = window.rows, window.columns
+    apart = div(columns.distance, all_columns.distance)
+    first = div(columns.low - all_columns.low, all_columns.distance)
     for i in range(channels):
         for r in range(rows.taps):
             q = rows.taps - 1 - r if falls != 0 else r
@@ -345,9 +345,9 @@ def _fill_pairs(
             weight = i * channel_step + (rows.first + r * rows.step) * kw + columns.first
             for s in range(columns.taps):
                 p = columns.taps - 1 - s if falls != 0 else s
-                st_i32(table, at, (i * whole.taps + first + p * apart) * region + line)
-                st_i32(table, at + 1, 4 * (weight + s * columns.step))
-                at += 2
+                st_i32(table, index, (i * all_columns.taps + first + p * apart) * region + line)
+                st_i32(table, index + 1, 4 * (weight + s * columns.step))
+                index += 2
 
 
 fill_table = outline("et_fill_table", _fill_table)

@@ -112,24 +112,24 @@ def _function(tree: Any, sizes: list[str]):
         return inline(lambda args, values: getattr(args, tree))
     apply, first, *others = tree
     apply = {operator.floordiv: div, operator.mod: mod}.get(apply, apply)
-    one = _function(first, sizes)
+    condition = _function(first, sizes)
     if apply is operator.not_:
-        return inline(lambda args, values: not one(args, values))
+        return inline(lambda args, values: not condition(args, values))
     if apply is None:
         yes, no = (_function(other, sizes) for other in others)
         return inline(
-            lambda args, values: yes(args, values) if one(args, values) else no(args, values)
+            lambda args, values: yes(args, values) if condition(args, values) else no(args, values)
         )
     for other in others:
-        one = _joined(apply, one, _function(other, sizes))
-    return one
+        condition = _joined(apply, condition, _function(other, sizes))
+    return condition
 
 
-def _joined(apply: Any, one: Any, other: Any):
+def _joined(apply: Any, condition: Any, other: Any):
     from ..language.inlining import inline
 
     if apply is all:
-        return inline(lambda args, values: one(args, values) and other(args, values))
+        return inline(lambda args, values: condition(args, values) and other(args, values))
     if apply is any:
-        return inline(lambda args, values: one(args, values) or other(args, values))
-    return inline(lambda args, values: apply(one(args, values), other(args, values)))
+        return inline(lambda args, values: condition(args, values) or other(args, values))
+    return inline(lambda args, values: apply(condition(args, values), other(args, values)))

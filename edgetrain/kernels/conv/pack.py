@@ -33,7 +33,7 @@ def _fetch(source, first, tile, ahead, nbytes):
     for image in range(tile.images):
         start = first + image * source.channels * source.height * source.width + ahead.start
         for j in range(0, ahead.span * nbytes, 64):
-            prefetch(source.at + start * nbytes + j)
+            prefetch(source.address + start * nbytes + j)
 
 
 def _channels(way: Way, S: Storage):

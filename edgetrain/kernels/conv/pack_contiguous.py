@@ -49,11 +49,11 @@ def _bank(S: Storage):
         a, b = vsplat(how.scale), vsplat(how.shift)
         for _ in range(images):
             for j in range(0, count, WIDTH):
-                whole = offset + j + WIDTH <= source.size
+                is_full = offset + j + WIDTH <= source.size
                 v = (
-                    vld(source.at, offset + j)
-                    if whole
-                    else vfirst(source.at, offset + j, count - j)
+                    vld(source.address, offset + j)
+                    if is_full
+                    else vfirst(source.address, offset + j, count - j)
                 )
                 if how.norm != 0:
                     v = fma(v, a, b)
@@ -71,7 +71,7 @@ def _bank(S: Storage):
             return
         inside = offset + (images - 1) * step + count + WIDTH <= source.size
         if inside:
-            copies(to.target, source.at, offset, step, images, count)
+            copies(to.target, source.address, offset, step, images, count)
         else:
             changes(to.target, source, offset, step, images, count, how)
 

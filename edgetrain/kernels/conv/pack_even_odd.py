@@ -44,14 +44,14 @@ _evens, _odds = _every_other(0), _every_other(1)
 class Halves(NamedTuple):
     """Source of a bank's lines that are inside the map: `images` lines for each of `rows` rows.
 
-    Line (row, image) begins at element at + row * row_step + image * image_step of x and has
+    Line (row, image) begins at element offset + row * row_step + image * image_step of x and has
     `width` columns; each half has room for `columns`. fast: whole vectors of all lines end within
     x.
     """
 
     x: int
     size: int
-    at: int
+    offset: int
     rows: int
     row_step: int
     images: int
@@ -90,7 +90,7 @@ def _parts(S: Storage):
 
     @inline
     def every(even, odd, lines, read, act, how):
-        width, columns, offset = lines.width, lines.columns, lines.at
+        width, columns, offset = lines.width, lines.columns, lines.offset
         scale, shift = vsplat(how.scale), vsplat(how.shift)
         for _ in range(lines.rows):
             first = offset
@@ -145,7 +145,7 @@ def _bank(S: Storage):
         fast = 1 if last + 2 * ceil_div(line, WIDTH) * WIDTH <= source.size else 0
         offset, rows = plane + (to.low + down.first * stride) * wd, down.last - down.first
         begin, end = 4 * step * down.first, 4 * step * down.last
-        x, size, images = source.at, source.size, tile.images
+        x, size, images = source.address, source.size, tile.images
         lines = Halves(x, size, offset, rows, stride * wd, images, area, wd, line, fast)
         parts(even + begin, odd + begin, lines, always(how))
         zeros(odd + end, (count - down.last) * step)

@@ -43,7 +43,7 @@ def _span(S: Storage):
     def span(target, source, offset, count, how):
         """target[j] = element offset + j of the map, transformed by `how`, j < count; up to 15 more
         are written."""
-        x, act = source.at, how.act
+        x, act = source.address, how.act
         a, b, j = vsplat(how.scale), vsplat(how.shift), 0
         if how.norm != 0 and act == RELU:
             while j + WIDTH <= count:
@@ -55,8 +55,8 @@ def _span(S: Storage):
                 _vst(target, j, vld(x, offset + j), WIDTH)
                 j += WIDTH
         while j < count:
-            whole = offset + j + WIDTH <= source.size
-            v = vld(x, offset + j) if whole else vfirst(x, offset + j, count - j)
+            is_full = offset + j + WIDTH <= source.size
+            v = vld(x, offset + j) if is_full else vfirst(x, offset + j, count - j)
             if how.norm != 0:
                 v = fma(v, a, b)
             _vst(target, j, act_value(act, v, how.lo, how.hi), WIDTH)
@@ -102,7 +102,9 @@ def _bank(S: Storage):
                 zeros(target, line)
             elif short:
                 for image in range(images):
-                    short_line(target + 4 * image * wd, source.at, offset + image * map_size, how)
+                    short_line(
+                        target + 4 * image * wd, source.address, offset + image * map_size, how
+                    )
             else:
                 for image in range(images):
                     span(target + 4 * image * wd, source, offset + image * map_size, wd, how)

@@ -77,10 +77,10 @@ def vinside(value, start, width, shift):
     Lane i has position start + i modulo width, for start < width.
     """
     place = numbers16() + start
-    whole = alike(place, width)
-    place = _less(_less(_less(place, whole << 4), whole << 3), whole << 2)
-    place = _less(_less(place, whole << 1), whole)
-    return where(unsigned(place + shift) < unsigned(whole), value, ZERO)
+    widths = alike(place, width)
+    place = _less(_less(_less(place, widths << 4), widths << 3), widths << 2)
+    place = _less(_less(place, widths << 1), widths)
+    return where(unsigned(place + shift) < unsigned(widths), value, ZERO)
 
 
 @inline

@@ -68,9 +68,9 @@ def _rows(S: Storage):
         zero, step = vsplat(to_float(nothing)), 4 * lines.columns.total
         columns, top, bottom = lines.columns, lines.rows.first, lines.rows.last
         is_short = lines.fast != 0 and columns.total <= WIDTH and columns.first < columns.last
-        if is_short and lines.at + top * lines.row_step >= 0:
+        if is_short and lines.offset + top * lines.row_step >= 0:
             for row in range(lines.rows.total):
-                offset = lines.at + row * lines.row_step
+                offset = lines.offset + row * lines.row_step
                 for _ in range(lines.images):
                     if top <= row and row < bottom:
                         short(target, lines, offset, how)
@@ -80,7 +80,7 @@ def _rows(S: Storage):
                     target += step
             return
         for row in range(lines.rows.total):
-            inside, offset = top <= row and row < bottom, lines.at + row * lines.row_step
+            inside, offset = top <= row and row < bottom, lines.offset + row * lines.row_step
             for _ in range(lines.images):
                 line(target, zero, lines, offset, inside, how)
                 offset += lines.image_step
@@ -106,8 +106,8 @@ def _bank(S: Storage):
         for p in range(columns.taps):
             offset = tile.column0 * sx + columns.low + p * columns.distance
             across = valid_range(offset, sx, wd, tile.columns)
-            at = to.plane + to.low * wd + offset
-            lines = Lines(source.at, at, sy * wd, area, tile.images, down, across, sx, fast)
+            start = to.plane + to.low * wd + offset
+            lines = Lines(source.address, start, sy * wd, area, tile.images, down, across, sx, fast)
             rows(to.target + p * to.region, to.nothing, lines, how)
 
     return bank

@@ -32,16 +32,16 @@ def _line(S: Storage):
     turned, ld = turned_lines(S), S.ld
 
     @inline
-    def turn(target, step, source, at, stride, taps):
-        """target[tap][j] = element at + j * stride + tap, 0 outside the array, j < 16."""
-        if at >= 0 and at + (WIDTH - 1) * stride + WIDTH <= source.size:
-            turned(target, step, taps, source.at, at, stride)
+    def turn(target, step, source, offset, stride, taps):
+        """target[tap][j] = element offset + j * stride + tap, 0 outside the array, j < 16."""
+        if offset >= 0 and offset + (WIDTH - 1) * stride + WIDTH <= source.size:
+            turned(target, step, taps, source.address, offset, stride)
         else:
             for tap in range(taps):
                 for j in range(WIDTH):
-                    e = at + j * stride + tap
+                    e = offset + j * stride + tap
                     held = e >= 0 and e < source.size
-                    _st(target + tap * step, j, ld(source.at, e) if held else 0)
+                    _st(target + tap * step, j, ld(source.address, e) if held else 0)
 
     @inline
     def change(target, region, square, taps, kept, how):
@@ -60,15 +60,15 @@ def _line(S: Storage):
             _vst(target + tap * region, 0, vkeep(v, inside.first, inside.last), WIDTH)
 
     @inline
-    def line(target, region, square, source, at, tile, window, how):
-        """Write a line of every tap column, `region` bytes apart, from element `at` of the map."""
+    def line(target, region, square, source, start, tile, window, how):
+        """Write a line of every tap column, `region` bytes apart, from element `start` on."""
         columns, sx, wd = window.columns, window.column_stride, source.width
         plain = how.norm == 0 and how.act == NONE
         for j in range(0, tile.columns, WIDTH):
             count = min(WIDTH, tile.columns - j)
             for tap0 in range(0, columns.taps, WIDTH):
                 taps, to = min(WIDTH, columns.taps - tap0), target + tap0 * region + 4 * j
-                offset, e = (tile.column0 + j) * sx + columns.low + tap0, at + j * sx + tap0
+                offset, e = (tile.column0 + j) * sx + columns.low + tap0, start + j * sx + tap0
                 if plain and offset >= 0 and offset + (count - 1) * sx + taps <= wd:
                     turn(to, region, source, e, sx, taps)
                 else:

@@ -113,7 +113,7 @@ def _columns(S: Storage):
     @inline
     def run(to, source, offset, count, places, how):
         """Write elements from `offset` on, `count` of them, and up to 15 more."""
-        wd, x, size = source.width, source.at, source.size
+        wd, x, size = source.width, source.address, source.size
         step = WIDTH if wd >= WIDTH else WIDTH - wd  # lines of 8 to 15: a line further
         before, j = vsplat(ZERO), 0
         v = vld(x, offset) if offset + WIDTH <= size else vfirst(x, offset, count)
@@ -121,8 +121,8 @@ def _columns(S: Storage):
         while j < count:
             after, further = vsplat(ZERO), offset + j + WIDTH
             if j + WIDTH < count:
-                whole = further + WIDTH <= size
-                after = vld(x, further) if whole else vfirst(x, further, count - j - WIDTH)
+                is_full = further + WIDTH <= size
+                after = vld(x, further) if is_full else vfirst(x, further, count - j - WIDTH)
                 after = _changed(after, how.scale, how.shift, how.act)
             _vst(to.left, j, _left_of(before, v, places), WIDTH)
             _vst(to.right, j, _right_of(v, after, places, wd), WIDTH)
@@ -138,7 +138,7 @@ def _columns(S: Storage):
         for row in range(rows):
             first = offset + row * _HALF
             for _ in range(images >> 1):
-                v = pair(source.at, first, first + plane)
+                v = pair(source.address, first, first + plane)
                 v = _changed(v, how.scale, how.shift, how.act)
                 _vst(to.left, j, _left_of(none, v, places), WIDTH)
                 _vst(to.right, j, _right_of(v, none, places, _HALF), WIDTH)

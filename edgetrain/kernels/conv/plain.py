@@ -157,8 +157,12 @@ def _input_gradient(at_once: int):
                                 )
                     for j, (i, total) in enumerate(zip(inputs, totals, strict=True)):
                         if i == first + j:  # not a repeat of the last channel
-                            at = plane + i * pixels + p
-                            st(args.dx, at, total + ld(args.dx, at) if args.acc != 0 else total)
+                            offset = plane + i * pixels + p
+                            st(
+                                args.dx,
+                                offset,
+                                total + ld(args.dx, offset) if args.acc != 0 else total,
+                            )
 
         return run
 

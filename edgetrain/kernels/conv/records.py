@@ -56,7 +56,7 @@ class Affine(NamedTuple):
 class Map(NamedTuple):
     """An array [., channels, height, width] of `size` elements."""
 
-    at: int
+    address: int
     size: int
     channels: int
     height: int
@@ -132,13 +132,13 @@ class Range(NamedTuple):
 class Lines(NamedTuple):
     """Source of a bank's rows of `images` lines each.
 
-    Line (row, image) begins at element at + row * row_step + image * image_step of x, with elements
-    `stride` apart; outside the ranges it is zero. fast: stride is 1 or 2, and x may be read 32
-    elements past the last line.
+    Line (row, image) begins at element offset + row * row_step + image * image_step of x, with
+    elements `stride` apart; outside the ranges it is zero. fast: stride is 1 or 2, and x may be
+    read 32 elements past the last line.
     """
 
     x: int
-    at: int
+    offset: int
     row_step: int
     image_step: int
     images: int
@@ -167,10 +167,10 @@ class Bank(NamedTuple):
 
 
 class LinePair(NamedTuple):
-    """Elements of x from `at` on, `stride` apart, and contiguous elements of dy from `out` on."""
+    """Elements of x from `offset` on, `stride` apart, and contiguous ones of dy from `out` on."""
 
     x: int
-    at: int
+    offset: int
     stride: int
     dy: int
     out: int
@@ -250,7 +250,7 @@ class Columns(NamedTuple):
 class Sums(NamedTuple):
     """Rows of float32 vectors `stride` bytes apart; if fresh is not 0, they count as zero."""
 
-    at: int
+    address: int
     stride: int
     fresh: int
 
@@ -258,11 +258,11 @@ class Sums(NamedTuple):
 class Pieces(NamedTuple):
     """A tile's pixels in a map, in pieces of `elements` elements (0: not in pieces).
 
-    Piece i of row o is at `at` + o * stride + places[i], in bytes; places are int32.
+    Piece i of row o is at `address` + o * stride + places[i], in bytes; places are int32.
     """
 
     elements: int
-    at: int
+    address: int
     stride: int
     places: int
 

@@ -116,8 +116,8 @@ def drive_sum():
         if thread == 0:
             table, crc = ld_i64(args.rom, STATES), 0
             for i in range(ld_i64(args.rom, STATE_COUNT) - 1):
-                at = args.memory + ld_i32(table, 3 * i)
-                crc = crc32(at, ld_i32(table, 3 * i + 1), crc)
+                address = args.memory + ld_i32(table, 3 * i)
+                crc = crc32(address, ld_i32(table, 3 * i + 1), crc)
             st_i64(args.out, 0, crc)
 
     return run

@@ -84,8 +84,8 @@ def _enter(memory, table, number):
         _copied(kept, memory + ld_i64(before, ROW_WEIGHTS), nbytes)
         inits, source = ld_i64(rom, INITS), ld_i64(row, ROW_CONSTANTS)
         for i in range(ld_i64(rom, INIT_COUNT)):
-            at = memory + ld_i32(inits, 3 * i + 1)
-            _copied(at, source + ld_i32(inits, 3 * i), ld_i32(inits, 3 * i + 2))
+            address = memory + ld_i32(inits, 3 * i + 1)
+            _copied(address, source + ld_i32(inits, 3 * i), ld_i32(inits, 3 * i + 2))
         _copied(memory + ld_i64(row, ROW_WEIGHTS), kept, nbytes)
         place_words(memory, rom)
         st_i64(block, USED_ROM, rom)
@@ -166,13 +166,15 @@ def drive_length_next():
     """
 
     @inline
-    def of(block, table, count, seed, epoch, at, steps, columns):
-        """The number of the length of step `at` of an epoch."""
-        place, number = sample_at(seed, epoch, at, steps, columns), 0
+    def of(block, table, count, seed, epoch, place_in_epoch, steps, columns):
+        """The number of the length of step `place_in_epoch` of an epoch."""
+        place, number = sample_at(seed, epoch, place_in_epoch, steps, columns), 0
         for i in range(count):
-            own = div(ld_i64(block, COUNTS + i), ld_i64(table + ROW_NBYTES * i, ROW_MINIBATCH))
-            if place >= own and number == i:
-                place, number = place - own, i + 1
+            minibatches = div(
+                ld_i64(block, COUNTS + i), ld_i64(table + ROW_NBYTES * i, ROW_MINIBATCH)
+            )
+            if place >= minibatches and number == i:
+                place, number = place - minibatches, i + 1
         return number
 
     def run(thread, nthreads, args):
@@ -190,14 +192,14 @@ def drive_length_next():
         if steps == 0:
             st_i64(args.out, 0, REFUSED)
             return
-        epoch, at = div(ld_i64(ctl, STEP), steps), mod(ld_i64(ctl, STEP), steps)
+        epoch, position = div(ld_i64(ctl, STEP), steps), mod(ld_i64(ctl, STEP), steps)
         seed, columns = np.uint64(ld_i64(ctl, SEED)) + LENGTH_ORDER, columns_of(steps)
         number = 0
-        for back in range(at + 1):
-            own = of(block, args.table, args.count, seed, epoch, at - back, steps, columns)
+        for back in range(position + 1):
+            chosen = of(block, args.table, args.count, seed, epoch, position - back, steps, columns)
             if back == 0:
-                number = own
-            elif own == number:
+                number = chosen
+            elif chosen == number:
                 before += 1
         for i in range(number):
             first += ld_i64(block, COUNTS + i)
@@ -278,9 +280,9 @@ def drive_length_measure():
             ld_f64(ctl, WEIGHT), alone,
         )  # fmt: skip
         for i in range(losses):
-            own, to = ctl + 8 * (TERMS + TERM_WORDS * i), sums + 8 * TERM_WORDS * (i + 1)
+            source, to = ctl + 8 * (TERMS + TERM_WORDS * i), sums + 8 * TERM_WORDS * (i + 1)
             _sum_up(
-                to, ld_f64(own, 0), ld_i64(own, 1), ld_i64(own, 2), ld_f64(own, 3),
+                to, ld_f64(source, 0), ld_i64(source, 1), ld_i64(source, 2), ld_f64(source, 3),
                 ld_i64(row, ROW_EACH + i),
             )  # fmt: skip
 
@@ -293,13 +295,13 @@ def drive_length_measure():
         st_f64(ctl, WEIGHT, ld_f64(sums, 3))
         total = 0.0
         for i in range(losses):
-            to, own = ctl + 8 * (TERMS + TERM_WORDS * i), sums + 8 * TERM_WORDS * (i + 1)
-            _copied(to, own, 8 * TERM_WORDS)
-            each = ld_f64(own, 3)
+            to, source = ctl + 8 * (TERMS + TERM_WORDS * i), sums + 8 * TERM_WORDS * (i + 1)
+            _copied(to, source, 8 * TERM_WORDS)
+            each = ld_f64(source, 3)
             if each == 0.0:
-                each = to_real(ld_i64(own, 1))
+                each = to_real(ld_i64(source, 1))
             if each != 0.0:
-                total += np.float64(_ld_f32(weights, i)) * (ld_f64(own, 0) / each)
+                total += np.float64(_ld_f32(weights, i)) * (ld_f64(source, 0) / each)
         if losses > 0:
             st_f64(ctl, LOSS_SUM, to_real(ld_i64(sums, 1)) * total)
 
@@ -316,11 +318,11 @@ def drive_length_measure():
             st_i64(sums, i, 0)
         for i in range(args.count):
             held = ld_i64(block, COUNTS + args.count + i)
-            whole = held - held % ld_i64(ld_i64(args.table + ROW_NBYTES * i, ROW_ROM), MEASURED)
-            if whole > 0 and status == DONE and ld_i64(plan, SOURCE) == FROM_SAMPLES:
+            measured = held - held % ld_i64(ld_i64(args.table + ROW_NBYTES * i, ROW_ROM), MEASURED)
+            if measured > 0 and status == DONE and ld_i64(plan, SOURCE) == FROM_SAMPLES:
                 _enter(args.memory, args.table, i)
                 st_i64(block, FIRST, first)
-                st_i64(plan, EVAL_SAMPLES, whole)
+                st_i64(plan, EVAL_SAMPLES, measured)
                 call_entry(ld_i64(ld_i64(block, USED_ROM), EVALUATE), 0, args.memory, 0, 1)
                 st_i64(plan, EVAL_SAMPLES, 0)
                 status, some = ld_i64(plan, STATUS), 1

@@ -45,13 +45,13 @@ def drive_open():
             st_i64(args.memory, i, 0)
         table, status = ld_i64(args.rom, INITS), 0
         for i in range(ld_i64(args.rom, INIT_COUNT)):
-            from_, at = ld_i32(table, 3 * i), args.memory + ld_i32(table, 3 * i + 1)
+            from_, address = ld_i32(table, 3 * i), args.memory + ld_i32(table, 3 * i + 1)
             nbytes = ld_i32(table, 3 * i + 2)
             if args.read == 0:
                 for e in range(nbytes):
-                    st_u8(at, e, ld_u8(args.source + from_, e))
+                    st_u8(address, e, ld_u8(args.source + from_, e))
             elif status == 0:
-                status = call_read(args.read, args.source, at, from_, nbytes)
+                status = call_read(args.read, args.source, address, from_, nbytes)
         st_i64(args.out, 0, status)
         place_words(args.memory, args.rom)
 

@@ -106,10 +106,10 @@ def _drops(rates, kind, last, size):
         if size > DROPS:
             return -1
         for i in range(size):
-            at = ld_i64(rates, GIVEN_DROPS + i)
-            if at <= before:
+            drop = ld_i64(rates, GIVEN_DROPS + i)
+            if drop <= before:
                 return -1
-            done, before = done + (1 if at <= last else 0), at
+            done, before = done + (1 if drop <= last else 0), drop
     return done
 
 
@@ -122,10 +122,10 @@ def _bounds_hold(rates, row):
     good = good and total <= MOST_STEPS and warmup <= MOST_STEPS
     good = good and (ld_i64(row, NEEDS_TOTAL) == 0 or total > warmup)
     for i in range(3):
-        at, number = WHOLE_BOUNDS + 2 * i, ld_i64(rates, GIVEN_SIZE + i)
-        good = good and number >= ld_i64(row, at) and number <= ld_i64(row, at + 1)
-        at, real = REAL_BOUNDS + 2 * i, ld_f64(rates, GIVEN_NUMBERS + i)
-        good = good and real >= ld_f64(row, at) and real <= ld_f64(row, at + 1)
+        index, number = WHOLE_BOUNDS + 2 * i, ld_i64(rates, GIVEN_SIZE + i)
+        good = good and number >= ld_i64(row, index) and number <= ld_i64(row, index + 1)
+        index, real = REAL_BOUNDS + 2 * i, ld_f64(rates, GIVEN_NUMBERS + i)
+        good = good and real >= ld_f64(row, index) and real <= ld_f64(row, index + 1)
     return good
 
 

@@ -172,8 +172,8 @@ def drive_pass():
         elif ld_i64(plan, PHASE) != 0:
             out = BUSY
         else:
-            for whole in range(2):  # the beginning, which sets COUNT, then the rest
-                st_i64(args.memory, WHOLE, whole)
+            for rest in range(2):  # the beginning, which sets COUNT, then the rest
+                st_i64(args.memory, WHOLE, rest)
                 call_entry(ld_i64(args.rom, TRAIN), 0, args.memory, 0, 1)
                 st_i64(ld_i64(plan, CTL), COUNT, 0)
             out = ld_i64(plan, STATUS)
@@ -247,11 +247,11 @@ def drive_measure():
             st_i64(args.out, 0, BUSY)
             return
         held = ld_i64(plan, EVAL_SAMPLES)
-        whole = held - held % ld_i64(args.rom, MEASURED)
-        if whole == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
+        measured = held - held % ld_i64(args.rom, MEASURED)
+        if measured == 0 or ld_i64(plan, SOURCE) != FROM_SAMPLES:
             st_i64(args.out, 0, REFUSED)
             return
-        st_i64(plan, EVAL_SAMPLES, whole)
+        st_i64(plan, EVAL_SAMPLES, measured)
         call_entry(ld_i64(args.rom, EVALUATE), 0, args.memory, 0, 1)
         st_i64(plan, EVAL_SAMPLES, held)
         ctl = ld_i64(plan, CTL)
@@ -282,12 +282,12 @@ def drive_losses():
             return
         ctl = ld_i64(plan, CTL)
         for index in range(args.number):
-            at = TERMS + TERM_WORDS * index
-            count, weights = ld_i64(ctl, at + 1), ld_f64(ctl, at + 3)
+            word = TERMS + TERM_WORDS * index
+            count, weights = ld_i64(ctl, word + 1), ld_f64(ctl, word + 3)
             targets = to_real(count)
             weights = weights if weights != 0.0 else targets
-            store_mean(args.loss, index, ld_f64(ctl, at), weights, count)
-            store_mean(args.accuracy, index, to_real(ld_i64(ctl, at + 2)), targets, count)
+            store_mean(args.loss, index, ld_f64(ctl, word), weights, count)
+            store_mean(args.accuracy, index, to_real(ld_i64(ctl, word + 2)), targets, count)
         st_i64(args.out, 0, 0)
 
     return run

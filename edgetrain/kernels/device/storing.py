@@ -48,12 +48,12 @@ def _sequence(store, buffer, rom, slot):
     sequence, wanted = ld_i64(buffer, SEQUENCE), ld_i64(buffer, CRC)
     if not good or sequence < 1:
         return -1
-    crc, at = crc32(buffer, SUMMED, 0), BLOCK
-    while at < BLOCK + ld_i64(rom, STORED_NBYTES):
-        if _move(store, READ, slot, at, buffer, BLOCK) != 0:
+    crc, offset = crc32(buffer, SUMMED, 0), BLOCK
+    while offset < BLOCK + ld_i64(rom, STORED_NBYTES):
+        if _move(store, READ, slot, offset, buffer, BLOCK) != 0:
             return -1
         crc = crc32(buffer, BLOCK, crc)
-        at += BLOCK
+        offset += BLOCK
     return sequence if crc == wanted else -1
 
 
@@ -93,10 +93,10 @@ def _header(buffer, rom, sequence):
 @inline
 def _write_names(store, buffer, rom, slot, crc):
     """Write the table of names after the header; returns the CRC, or -1."""
-    for at in range(0, ld_i64(rom, NAMES_NBYTES), BLOCK):
-        _block_of(buffer, ld_i64(rom, NAMES) + at, BLOCK)
+    for offset in range(0, ld_i64(rom, NAMES_NBYTES), BLOCK):
+        _block_of(buffer, ld_i64(rom, NAMES) + offset, BLOCK)
         crc = crc32(buffer, BLOCK, crc)
-        if _move(store, WRITE, slot, BLOCK + at, buffer, BLOCK) != 0:
+        if _move(store, WRITE, slot, BLOCK + offset, buffer, BLOCK) != 0:
             return -1
     return crc
 
@@ -107,15 +107,15 @@ def _write_values(store, buffer, memory, rom, slot, crc):
     table = ld_i64(rom, STATES)
     for k in range(ld_i64(rom, STATE_COUNT)):
         value, nbytes = memory + ld_i32(table, 3 * k), ld_i32(table, 3 * k + 1)
-        at, tail = ld_i32(table, 3 * k + 2), nbytes & (BLOCK - 1)
+        offset, tail = ld_i32(table, 3 * k + 2), nbytes & (BLOCK - 1)
         full = nbytes - tail
         crc = crc32(value, full, crc)
-        if full != 0 and _move(store, WRITE, slot, at, value, full) != 0:
+        if full != 0 and _move(store, WRITE, slot, offset, value, full) != 0:
             return -1
         if tail != 0:
             _block_of(buffer, value + full, tail)
             crc = crc32(buffer, BLOCK, crc)
-            if _move(store, WRITE, slot, at + full, buffer, BLOCK) != 0:
+            if _move(store, WRITE, slot, offset + full, buffer, BLOCK) != 0:
                 return -1
     return crc
 
@@ -173,12 +173,12 @@ def drive_load():
         table = ld_i64(rom, STATES)
         for k in range(ld_i64(rom, STATE_COUNT)):
             value, nbytes = memory + ld_i32(table, 3 * k), ld_i32(table, 3 * k + 1)
-            at, tail = ld_i32(table, 3 * k + 2), nbytes & (BLOCK - 1)
+            offset, tail = ld_i32(table, 3 * k + 2), nbytes & (BLOCK - 1)
             full = nbytes - tail
-            if full != 0 and _move(store, READ, slot, at, value, full) != 0:
+            if full != 0 and _move(store, READ, slot, offset, value, full) != 0:
                 return FAILED
             if tail != 0:
-                if _move(store, READ, slot, at + full, buffer, BLOCK) != 0:
+                if _move(store, READ, slot, offset + full, buffer, BLOCK) != 0:
                     return FAILED
                 for e in range(tail):
                     st_u8(value + full, e, ld_u8(buffer, e))

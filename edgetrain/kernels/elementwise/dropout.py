@@ -103,9 +103,9 @@ def _parts(S):
         random = stream(args.ctl, args.key)
         i, stop = first(args.n, thread, nthreads), first(args.n, thread + 1, nthreads)
         while i < stop:
-            at = mod(i, args.span)
-            m = min(stop - i, args.span - at)
-            place = args.skip + div(i, args.span) * args.stride + at
+            offset = mod(i, args.span)
+            m = min(stop - i, args.span - offset)
+            place = args.skip + div(i, args.span) * args.stride + offset
             draw(x, y, i, place, m, acc, random, args.p)
             i += m
 

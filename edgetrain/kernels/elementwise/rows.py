@@ -16,7 +16,7 @@ def table(fact: str, rows: Iterable[R]) -> dict[Any, R]:
     for row in rows:
         value = getattr(row, fact)
         if value in out:
-            first, second = (one.name for one in (out[value], row))  # type: ignore[attr-defined]
+            first, second = (operand.name for operand in (out[value], row))  # type: ignore[attr-defined]
             raise ValueError(
                 f"functions {first} and {second} have the same {fact}, {value}; expected different "
                 "ones."

@@ -50,8 +50,8 @@ def key_of(function: Callable) -> str:
         walk.visit(function)
     except _Unknown:
         return ""
-    whole = "\n".join((*walk.parts, _for_all(), sys.version))
-    return sha256(whole.encode(errors="backslashreplace")).hexdigest()
+    text = "\n".join((*walk.parts, _for_all(), sys.version))
+    return sha256(text.encode(errors="backslashreplace")).hexdigest()
 
 
 @functools.cache

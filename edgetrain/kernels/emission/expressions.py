@@ -218,15 +218,15 @@ class Expressions:
                 for item in (node.slice.lower, node.slice.upper, node.slice.step)
             ]
             return row(of.items[slice(*bounds)])
-        at = self.value(node.slice)
-        if at.known is not None:
-            return of.items[at.known]
-        return self._chosen(list(of.items), at.text)
+        index = self.value(node.slice)
+        if index.known is not None:
+            return of.items[index.known]
+        return self._chosen(list(of.items), index.text)
 
-    def _chosen(self, items: list[Value], at: Any) -> Value:
+    def _chosen(self, items: list[Value], index: Any) -> Value:
         """One of several numbers, selected by index."""
         end, blocks = self.block(), [self.block() for _ in items]
-        places = self.builder.switch(at, blocks[-1])
+        places = self.builder.switch(index, blocks[-1])
         texts = [item.text for item in items]
         for k, block in enumerate(blocks):
             if k < len(blocks) - 1:
@@ -269,10 +269,10 @@ class Expressions:
                 held.append(self._one_of(a, b, isinstance(symbol, ast.NotIn)))
             else:
                 held.append(self.called(_COMPARE[type(symbol)], [a, b]))
-        whole = held[0]
+        result = held[0]
         for item in held[1:]:
-            whole = Value(types.boolean, self.builder.and_(whole.text, item.text))
-        return whole
+            result = Value(types.boolean, self.builder.and_(result.text, item.text))
+        return result
 
     def _one_of(self, value: Value, items: Value, turned: bool) -> Value:
         result = I1(0)

@@ -58,14 +58,14 @@ def _calls(text: str) -> tuple[dict[str, set[str | None]], set[str | None]]:
     whose address is taken."""
     called: dict[str, set[str | None]] = {}
     named: set[str] = set()
-    own: set[str | None] = set()
+    callees: set[str | None] = set()
     for line in text.splitlines():
         if line.startswith("define "):
             match = re.search(rf"@({_NAME})\(", line)
             assert match is not None
-            own = called.setdefault(match[1].strip('"'), set())
+            callees = called.setdefault(match[1].strip('"'), set())
         elif not line.startswith("declare "):
-            own |= {item[1] and item[1].strip('"') for item in _CALL.finditer(line)}
+            callees |= {item[1] and item[1].strip('"') for item in _CALL.finditer(line)}
             named |= {item[1].strip('"') for item in _TAKEN.finditer(line)}
     here = called.keys()
     return {

@@ -96,9 +96,9 @@ class _Lines:
         size = _piece(count)
         parts = [value]
         if count > size:
-            whole = _of(count, source)
+            row_text = _of(count, source)
             rows = (range(k, k + size) for k in range(0, count, size))
-            parts = [self(_shuffled(whole, value, "poison", row)) for row in rows]
+            parts = [self(_shuffled(row_text, value, "poison", row)) for row in rows]
         given, made = _of(size, source), _of(size, target)
         parts = [self(f"call {made} @{PREFIX}{name}.{size}({given} {part})") for part in parts]
         while len(parts) > 1:

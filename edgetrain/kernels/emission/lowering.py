@@ -20,10 +20,10 @@ def _parameters(kinds: str, fields: Fields) -> list:
     operands = [types.float32 if kind == "f" else types.int64 for kind in kinds]
     if not fields:
         return operands
-    members, at = [], 0
+    members, index = [], 0
     for _, count in fields:
-        members.append(containers.UniTuple(types.int64, count) if count else operands[at])
-        at += count or 1
+        members.append(containers.UniTuple(types.int64, count) if count else operands[index])
+        index += count or 1
     record = namedtuple("Operands", [name for name, _ in fields])
     return [containers.BaseTuple.from_types(members, record)]
 

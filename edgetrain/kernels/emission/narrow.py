@@ -112,16 +112,16 @@ def narrowed(text: str, fitting: Fitting) -> str:
     """
     out: list[str] = []
     lines = text.split("\n")
-    at = 0
-    while at < len(lines):
-        match = _DEFINE.match(lines[at])
+    number = 0
+    while number < len(lines):
+        match = _DEFINE.match(lines[number])
         if match is None:
-            out.append(lines[at])
-            at += 1
+            out.append(lines[number])
+            number += 1
             continue
-        end = lines.index("}", at)
-        out += _rewritten(lines[at : end + 1], match, fitting)
-        at = end + 1
+        end = lines.index("}", number)
+        out += _rewritten(lines[number : end + 1], match, fitting)
+        number = end + 1
     # a text that already used a 32-bit minimum has declared it
     return "\n".join(out) + "".join(
         line for name, line in DECLARATIONS.items() if f"@{name}(" not in text

@@ -195,8 +195,8 @@ class _Module:
             behind = out(f"getelementptr i8, ptr {address}, i32 4")
             return self.named(name, out, high, out(f"load float, ptr {behind}, align 4"))
         count = int(kind.split()[0][1:])
-        whole = out(f"load <{2 * count} x float>, ptr {address}, align 8")
-        return self.named(name, out, *(_every_second(out, whole, count, k) for k in range(2)))
+        vector = out(f"load <{2 * count} x float>, ptr {address}, align 8")
+        return self.named(name, out, *(_every_second(out, vector, count, k) for k in range(2)))
 
     def _stored(self, line: str) -> str:
         match = re.match(rf"  store ({_KIND}) ({_VALUE}), ptr ({_NAME})", line)
@@ -255,10 +255,10 @@ class _Module:
         return "\n".join([*out.lines, f"  {name} = xor {bits} {result}, {flipped}"])
 
 
-def _every_second(out: Lines, whole: str, count: int, first: int) -> str:
+def _every_second(out: Lines, vector: str, count: int, first: int) -> str:
     mask = ", ".join(f"i32 {2 * k + first}" for k in range(count))
     wide = f"<{2 * count} x float>"
-    return out(f"shufflevector {wide} {whole}, {wide} poison, <{count} x i32> <{mask}>")
+    return out(f"shufflevector {wide} {vector}, {wide} poison, <{count} x i32> <{mask}>")
 
 
 def _twice(build: Callable[[_Module, re.Match, int], str]):

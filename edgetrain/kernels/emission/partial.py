@@ -56,7 +56,7 @@ def without_masks(text: str) -> str:
     `PREFIX...`, which are appended. Run PASSES over it."""
     used: set[tuple[str, int, str, bool]] = set()
     bodies = re.split(r"(?m)^(?=define )", text)
-    made = "".join(_body(one, used) for one in bodies)
+    made = "".join(_body(body, used) for body in bodies)
     texts: dict[str, str] = {}
     for what, lanes, kind, known in sorted(used):
         texts |= _functions(what, lanes, kind, known)
@@ -71,8 +71,8 @@ def _body(text: str, used: set[tuple[str, int, str, bool]]) -> str:
         lanes, kind, mask = int(match["lanes"]), match["kind"], match["mask"]
         stores, known = match.re is _STORE, mask.startswith("<")
         count = _constant(mask, lanes) if known else counts.get(mask)
-        whole = lanes * _NBYTES.get(kind, 0) % _REGISTER == 0
-        if count is None or not whole or not (stores or _NOTHING.fullmatch(match["rest"])):
+        is_full = lanes * _NBYTES.get(kind, 0) % _REGISTER == 0
+        if count is None or not is_full or not (stores or _NOTHING.fullmatch(match["rest"])):
             return match[0]
         what = "store" if stores else "load"
         used.add((what, lanes, kind, known))
@@ -146,32 +146,36 @@ class _Vector(NamedTuple):
 def _functions(what: str, lanes: int, kind: str, known: bool) -> dict[str, str]:
     """Name -> text, of the function that replaces a masked instruction and of the one that it
     calls. `known`: the number of lanes is a constant."""
-    one = _Vector(lanes, kind)
+    vector = _Vector(lanes, kind)
     name = _name(what, lanes, kind, known)
-    part = f"{PREFIX}{what}.{one.bits}{'.known' if known else ''}"
+    part = f"{PREFIX}{what}.{vector.bits}{'.known' if known else ''}"
     marks = "alwaysinline" if known else _ONCE
     if what == "store":
-        return {name: _store(one, name, part), part: _few_stored(one, part, marks)}
-    return {name: _load(one, name, part), part: _few_loaded(one, part, marks)}
+        return {name: _store(vector, name, part), part: _few_stored(vector, part, marks)}
+    return {name: _load(vector, name, part), part: _few_loaded(vector, part, marks)}
 
 
-def _load(one: _Vector, name: str, part: str) -> str:
+def _load(vector: _Vector, name: str, part: str) -> str:
     """Text of a load that reads nothing beyond the first lanes; the others are 0."""
-    suffix, lines, before = f"v{one.lanes}i{one.bits}.v{one.fit}i{one.bits}", [], "poison"
-    for at in one.parts:
-        lines.append(f"""  %at.{at} = getelementptr i{one.bits}, ptr %at, i32 {at}
-  %count.{at} = sub i32 %some, {at}
-  %part.{at} = call {one.part} @{part}(ptr %at.{at}, i32 %count.{at})
-  %found.{at} = call {one.wide} @llvm.vector.insert.{suffix}({one.wide} {before}, \
-{one.part} %part.{at}, i64 {at})""")
-        before = f"%found.{at}"
+    suffix, lines, before = (
+        f"v{vector.lanes}i{vector.bits}.v{vector.fit}i{vector.bits}",
+        [],
+        "poison",
+    )
+    for lane in vector.parts:
+        lines.append(f"""  %at.{lane} = getelementptr i{vector.bits}, ptr %at, i32 {lane}
+  %count.{lane} = sub i32 %some, {lane}
+  %part.{lane} = call {vector.part} @{part}(ptr %at.{lane}, i32 %count.{lane})
+  %found.{lane} = call {vector.wide} @llvm.vector.insert.{suffix}({vector.wide} {before}, \
+{vector.part} %part.{lane}, i64 {lane})""")
+        before = f"%found.{lane}"
     made = "\n".join(lines)
     return f"""
-define internal {one.type} @{name}(ptr %at, i32 %count) alwaysinline {{
-  %all = icmp sge i32 %count, {one.lanes}
+define internal {vector.type} @{name}(ptr %at, i32 %count) alwaysinline {{
+  %all = icmp sge i32 %count, {vector.lanes}
   br i1 %all, label %whole, label %parts
 whole:
-  %loaded = load {one.wide}, ptr %at, align {one.bits // 8}
+  %loaded = load {vector.wide}, ptr %at, align {vector.bits // 8}
   br label %end
 parts:
   %any = icmp sgt i32 %count, 0
@@ -179,45 +183,45 @@ parts:
 {made}
   br label %end
 end:
-  %bits = phi {one.wide} [ %loaded, %whole ], [ {before}, %parts ]
-  %out = bitcast {one.wide} %bits to {one.type}
-  ret {one.type} %out
+  %bits = phi {vector.wide} [ %loaded, %whole ], [ {before}, %parts ]
+  %out = bitcast {vector.wide} %bits to {vector.type}
+  ret {vector.type} %out
 }}
 """
 
 
-def _store(one: _Vector, name: str, part: str) -> str:
+def _store(vector: _Vector, name: str, part: str) -> str:
     """Text of a store that writes nothing beyond the first lanes."""
-    suffix, lines, ways = f"v{one.fit}i{one.bits}.v{one.lanes}i{one.bits}", [], []
-    for at in one.parts:
-        lines.append(f"""  br label %part.{at}
-part.{at}:
-  %at.{at} = getelementptr i{one.bits}, ptr %at, i32 {at}
-  %value.{at} = call {one.part} @llvm.vector.extract.{suffix}({one.wide} %bits, i64 {at})
-  %left.{at} = sub i32 %count, {at}
-  %all.{at} = icmp sge i32 %left.{at}, {one.fit}
-  br i1 %all.{at}, label %whole.{at}, label %last
-whole.{at}:
-  store {one.part} %value.{at}, ptr %at.{at}, align {one.bits // 8}""")
-        ways.append(at)
+    suffix, lines, ways = f"v{vector.fit}i{vector.bits}.v{vector.lanes}i{vector.bits}", [], []
+    for lane in vector.parts:
+        lines.append(f"""  br label %part.{lane}
+part.{lane}:
+  %at.{lane} = getelementptr i{vector.bits}, ptr %at, i32 {lane}
+  %value.{lane} = call {vector.part} @llvm.vector.extract.{suffix}({vector.wide} %bits, i64 {lane})
+  %left.{lane} = sub i32 %count, {lane}
+  %all.{lane} = icmp sge i32 %left.{lane}, {vector.fit}
+  br i1 %all.{lane}, label %whole.{lane}, label %last
+whole.{lane}:
+  store {vector.part} %value.{lane}, ptr %at.{lane}, align {vector.bits // 8}""")
+        ways.append(lane)
     made = "\n".join(lines)
     places, values, lefts = (
-        ", ".join(f"[ %{what}.{at}, %part.{at} ]" for at in ways)
+        ", ".join(f"[ %{what}.{lane}, %part.{lane} ]" for lane in ways)
         for what in ("at", "value", "left")
     )
     return f"""
-define internal void @{name}(ptr %at, i32 %count, {one.type} %value) alwaysinline {{
-  %bits = bitcast {one.type} %value to {one.wide}
+define internal void @{name}(ptr %at, i32 %count, {vector.type} %value) alwaysinline {{
+  %bits = bitcast {vector.type} %value to {vector.wide}
 {made}
   br label %end
 last:
   %place = phi ptr {places}
-  %rest = phi {one.part} {values}
+  %rest = phi {vector.part} {values}
   %left = phi i32 {lefts}
   %some = icmp sgt i32 %left, 0
   br i1 %some, label %few, label %end
 few:
-  call void @{part}(ptr %place, i32 %left, {one.part} %rest)
+  call void @{part}(ptr %place, i32 %left, {vector.part} %rest)
   br label %end
 end:
   ret void
@@ -228,34 +232,35 @@ end:
 _ONCE = f'noinline nounwind "no-builtins" {MARK} minsize optsize'
 
 
-def _few_stored(one: _Vector, name: str, marks: str) -> str:
+def _few_stored(vector: _Vector, name: str, marks: str) -> str:
     """Text of a store of some of a register's lanes, not all: in powers of two, the largest first;
     after each, the remaining lanes move to the front."""
-    sizes = [1 << k for k in reversed(range((one.fit - 1).bit_length()))]
+    sizes = [1 << k for k in reversed(range((vector.fit - 1).bit_length()))]
     lines, value = [f"  br label %test.{sizes[0]}"], "%value"
     for size in sizes:
-        after, kind = f"test.{size // 2}" if size > 1 else "done", f"i{one.bits * size}"
-        numbers = f"<{one.fit // size} x {kind}>"
-        moved = ", ".join(f"i32 {min(k + size, one.fit - 1)}" for k in range(one.fit))
+        after, kind = f"test.{size // 2}" if size > 1 else "done", f"i{vector.bits * size}"
+        numbers = f"<{vector.fit // size} x {kind}>"
+        lanes = ", ".join(f"i32 {min(k + size, vector.fit - 1)}" for k in range(vector.fit))
+        moved = f"<{vector.fit} x i32> <{lanes}>"
         lines.append(f"""test.{size}:
   %bit.{size} = and i32 %count, {size}
   %has.{size} = icmp ne i32 %bit.{size}, 0
   br i1 %has.{size}, label %copy.{size}, label %next.{size}
 copy.{size}:
   %before.{size} = and i32 %count, {-2 * size}
-  %to.{size} = getelementptr i{one.bits}, ptr %at, i32 %before.{size}
-  %numbers.{size} = bitcast {one.part} {value} to {numbers}
+  %to.{size} = getelementptr i{vector.bits}, ptr %at, i32 %before.{size}
+  %numbers.{size} = bitcast {vector.part} {value} to {numbers}
   %first.{size} = extractelement {numbers} %numbers.{size}, i32 0
-  store {kind} %first.{size}, ptr %to.{size}, align {one.bits // 8}
-  %moved.{size} = shufflevector {one.part} {value}, {one.part} poison, <{one.fit} x i32> <{moved}>
+  store {kind} %first.{size}, ptr %to.{size}, align {vector.bits // 8}
+  %moved.{size} = shufflevector {vector.part} {value}, {vector.part} poison, {moved}
   br label %next.{size}
 next.{size}:
-  %value.{size} = phi {one.part} [ {value}, %test.{size} ], [ %moved.{size}, %copy.{size} ]
+  %value.{size} = phi {vector.part} [ {value}, %test.{size} ], [ %moved.{size}, %copy.{size} ]
   br label %{after}""")
         value = f"%value.{size}"
     made = "\n".join(lines)
     return f"""
-define internal void @{name}(ptr %at, i32 %count, {one.part} %value) {marks} {{
+define internal void @{name}(ptr %at, i32 %count, {vector.part} %value) {marks} {{
 {made}
 done:
   ret void
@@ -263,48 +268,48 @@ done:
 """
 
 
-def _few_loaded(one: _Vector, name: str, marks: str) -> str:
+def _few_loaded(vector: _Vector, name: str, marks: str) -> str:
     """Text of a load of all, some or none of a register's lanes: in powers of two, the last lanes
     first; each moves up to make room for those before it."""
-    sizes = [1 << k for k in range((one.fit - 1).bit_length())]
+    sizes = [1 << k for k in range((vector.fit - 1).bit_length())]
     lines, value = list[str](), "zeroinitializer"
     for size in sizes:
-        after, kind = f"test.{2 * size}" if size != sizes[-1] else "done", f"i{one.bits * size}"
-        numbers = f"<{one.fit // size} x {kind}>"
-        joined = [*range(size), *range(one.fit, 2 * one.fit - size)]
-        mask = f"<{one.fit} x i32> <{', '.join(f'i32 {lane}' for lane in joined)}>"
+        after, kind = f"test.{2 * size}" if size != sizes[-1] else "done", f"i{vector.bits * size}"
+        numbers = f"<{vector.fit // size} x {kind}>"
+        joined = [*range(size), *range(vector.fit, 2 * vector.fit - size)]
+        mask = f"<{vector.fit} x i32> <{', '.join(f'i32 {lane}' for lane in joined)}>"
         lines.append(f"""test.{size}:
   %bit.{size} = and i32 %count, {size}
   %has.{size} = icmp ne i32 %bit.{size}, 0
   br i1 %has.{size}, label %copy.{size}, label %next.{size}
 copy.{size}:
   %before.{size} = and i32 %count, {-2 * size}
-  %from.{size} = getelementptr i{one.bits}, ptr %at, i32 %before.{size}
-  %number.{size} = load {kind}, ptr %from.{size}, align {one.bits // 8}
+  %from.{size} = getelementptr i{vector.bits}, ptr %at, i32 %before.{size}
+  %number.{size} = load {kind}, ptr %from.{size}, align {vector.bits // 8}
   %numbers.{size} = insertelement {numbers} zeroinitializer, {kind} %number.{size}, i32 0
-  %some.{size} = bitcast {numbers} %numbers.{size} to {one.part}
-  %joined.{size} = shufflevector {one.part} %some.{size}, {one.part} {value}, {mask}
+  %some.{size} = bitcast {numbers} %numbers.{size} to {vector.part}
+  %joined.{size} = shufflevector {vector.part} %some.{size}, {vector.part} {value}, {mask}
   br label %next.{size}
 next.{size}:
-  %value.{size} = phi {one.part} [ {value}, %test.{size} ], \
+  %value.{size} = phi {vector.part} [ {value}, %test.{size} ], \
 [ %joined.{size}, %copy.{size} ]
   br label %{after}""")
         value = f"%value.{size}"
     made = "\n".join(lines)
     return f"""
-define internal {one.part} @{name}(ptr %at, i32 %count) {marks} {{
-  %all = icmp sge i32 %count, {one.fit}
+define internal {vector.part} @{name}(ptr %at, i32 %count) {marks} {{
+  %all = icmp sge i32 %count, {vector.fit}
   br i1 %all, label %whole, label %test
 whole:
-  %loaded = load {one.part}, ptr %at, align {one.bits // 8}
-  ret {one.part} %loaded
+  %loaded = load {vector.part}, ptr %at, align {vector.bits // 8}
+  ret {vector.part} %loaded
 test:
   %any = icmp sgt i32 %count, 0
   br i1 %any, label %test.1, label %none
 none:
-  ret {one.part} zeroinitializer
+  ret {vector.part} zeroinitializer
 {made}
 done:
-  ret {one.part} {value}
+  ret {vector.part} {value}
 }}
 """

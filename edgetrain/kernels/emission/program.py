@@ -144,14 +144,16 @@ def _texts(
     bits = target.pointer_bits
     named: list[Bound] = [(registry.variants(name)[0], {}) for name in dict.fromkeys(step_loop)]
     # Vector kernels gain little from constant integers, and are long.
-    own = worth_own_code(table) if target.lanes == 1 and not size else ()
+    inlined = worth_own_code(table) if target.lanes == 1 and not size else ()
     own_texts = [rewritten(kernel_text(k, storages, bits)) for k, storages in table.kernels]
-    uses = Counter(one.kernel for one in table.instructions)
+    uses = Counter(instruction.kernel for instruction in table.instructions)
     # When optimising for size, a kernel that several instructions call stays a separate function.
     buffered = {
-        k for k, one in enumerate(own_texts) if "alloca" in one and not (size and uses[k] > 1)
+        k
+        for k, instruction in enumerate(own_texts)
+        if "alloca" in instruction and not (size and uses[k] > 1)
     }
-    glue = text_of_table(table, threads, bits, own, buffered, mapped)
+    glue = text_of_table(table, threads, bits, inlined, buffered, mapped)
     for kernel, storages in named:
         symbol, kinds = kernel.symbol(storages), kernel.spec.kinds
         glue += declaration(symbol, kinds)
@@ -180,7 +182,9 @@ def _marked(
     hot |= {f"g{number}" for number in range(len(table.entries))}
     brief = hot - _often(table) if target.module else set()
     hot |= {f"pair.{name}" for name in OPERATIONS}
-    hot |= {one.name for one in module.functions if one.name.startswith((APART, PREFIX))}
+    hot |= {
+        function.name for function in module.functions if function.name.startswith((APART, PREFIX))
+    }
     return _with_marks(text, set() if size else hot, brief)
 
 
@@ -188,15 +192,15 @@ def _often(table: Table) -> set[str]:
     """Functions of the instructions that run for each microbatch. These may inline a copy of a
     kernel's code; other functions of the module call it."""
     entries = set(table.numbers.get("micro", ()))
-    return {f"g{k}" for k in entries} | {f"i{one}" for k in entries for one in table.entries[k]}
+    return {f"g{k}" for k in entries} | {f"i{index}" for k in entries for index in table.entries[k]}
 
 
 def _with_marks(text: str, hot: Collection[str], brief: Collection[str] = ()) -> str:
     """Add attributes to functions. Functions not in `hot` take little time and are optimised for
     size. Functions in `brief` get no copies of code that is specialised for constant arguments."""
     # LLVM 22 outlines common code of RISC-V functions wrongly; elsewhere outlining saves 1 %.
-    whole = ' "nooutline"' if 'target triple = "riscv' in text else ""
-    smallest = f" minsize optsize{whole}"
+    mark = ' "nooutline"' if 'target triple = "riscv' in text else ""
+    smallest = f" minsize optsize{mark}"
 
     def marked(match: re.Match) -> str:
         name = match[2].strip('"')
@@ -217,14 +221,16 @@ def _fitting(table: Table, step_loop: Sequence[str]) -> dict[str, list[str | Non
         kinds: list[str | None] = ["address"] * len(kernel.spec.kinds)
         result[direct(kernel.symbol({}))] = ["count", "count", *kinds]
     for index, (kernel, storages) in enumerate(table.kernels):
-        rows = [one.words for one in table.instructions if one.kernel == index]
+        rows = [
+            instruction.words for instruction in table.instructions if instruction.kernel == index
+        ]
         parameters: list[str | None] = ["count", "count"]
-        at = 0
+        word = 0
         for kind in kernel.spec.kinds:
-            fits = all(-(2**31) <= row[at] < 2**31 for row in rows)
+            fits = all(-(2**31) <= row[word] < 2**31 for row in rows)
             count = "count" if fits else None
             parameters.append({"r": "address", "t": "address", "f": None}.get(kind, count))
-            at += 2 if kind == "t" else 1
+            word += 2 if kind == "t" else 1
         result[direct(kernel.symbol(storages))] = parameters
     return result
 

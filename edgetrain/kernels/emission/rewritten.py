@@ -35,8 +35,8 @@ def _version(names: tuple[str, ...]) -> str:
     """A name for the rewrites and their version; it changes with their sources."""
     files = [file for name in names for file in _FILES[name]]
     texts = [Path(__file__).with_name(f"{name}.py") for name in (*files, *_OWN)]
-    whole = sha256(b"".join(path.read_bytes() for path in texts if path.is_file()))
-    return f"{'_'.join(names)}_{whole.hexdigest()[:12]}"
+    digest = sha256(b"".join(path.read_bytes() for path in texts if path.is_file()))
+    return f"{'_'.join(names)}_{digest.hexdigest()[:12]}"
 
 
 @dataclasses.dataclass(frozen=True)

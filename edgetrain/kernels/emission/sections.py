@@ -63,6 +63,6 @@ def _identity(plain: str) -> str:
 
 
 def _functions(code: bytes) -> int:
-    one = Relocatable(code)
-    texts = [number for number, section in one.sections.items() if section.flags & EXECUTE]
-    return sum(symbol.section in texts and symbol.nbytes > 0 for symbol in one.symbols)
+    file = Relocatable(code)
+    texts = [number for number, section in file.sections.items() if section.flags & EXECUTE]
+    return sum(symbol.section in texts and symbol.nbytes > 0 for symbol in file.symbols)

@@ -73,22 +73,24 @@ class Body(Expressions):
             if len(texts) < 2:
                 self.builder.ret(texts[0]) if texts else self.builder.ret_void()
                 continue
-            whole = undefined(together([text.type for text in texts]))
+            row = undefined(together([text.type for text in texts]))
             for k, text in enumerate(texts):
-                whole = self.builder.insert_value(whole, text, k)
-            self.builder.ret(whole)
+                row = self.builder.insert_value(row, text, k)
+            self.builder.ret(row)
         return result
 
     def _statements(self, body: list[ast.stmt]) -> bool:
         """Write the statements; True if control never reaches the end."""
-        for one in body:
+        for statement in body:
             try:
-                if getattr(self, f"_{type(one).__name__.lower()}_")(one):
+                if getattr(self, f"_{type(statement).__name__.lower()}_")(statement):
                     return True
             except Exception as error:
                 if not getattr(error, "__notes__", None):
                     file = self._function.__code__.co_filename
-                    error.add_note(f"{file}:{one.lineno}: {ast.unparse(one).splitlines()[0]}")
+                    error.add_note(
+                        f"{file}:{statement.lineno}: {ast.unparse(statement).splitlines()[0]}"
+                    )
                 raise
         return False
 
@@ -201,13 +203,13 @@ class Body(Expressions):
         self._loops.append(_Loop(again, end, dict(self._slots)))
         if not self._statements(body):
             self._leave(again)
-        own = self._loops.pop()
-        if own.changed & own.read:
-            raise TypingError(f"{own.changed & own.read} change type between loop iterations")
+        ended = self._loops.pop()
+        if ended.changed & ended.read:
+            raise TypingError(f"{ended.changed & ended.read} change type between loop iterations")
         for loop in self._loops:
-            loop.read |= own.read
-        self._slots = {k: v for k, v in own.before.items() if k not in own.changed} | {
-            k: v for k, v in self._slots.items() if k not in own.before
+            loop.read |= ended.read
+        self._slots = {k: v for k, v in ended.before.items() if k not in ended.changed} | {
+            k: v for k, v in self._slots.items() if k not in ended.before
         }
 
     def _leave(self, block: Any) -> bool:
@@ -233,14 +235,14 @@ class Body(Expressions):
         before = self.builder.block
         self.builder.branch(again)
         self.builder.position_at_end(again)
-        at = self.builder.phi(I64)
-        at.add_incoming(start.text, before)
-        self.builder.cbranch(self._more(at, stop.text, step), inside, end)
+        counter = self.builder.phi(I64)
+        counter.add_incoming(start.text, before)
+        self.builder.cbranch(self._more(counter, stop.text, step), inside, end)
         self.builder.position_at_end(inside)
-        self._take(node.target, Value(types.int64, at))
+        self._take(node.target, Value(types.int64, counter))
         self._loop(node.body, following, end)
         self.builder.position_at_end(following)
-        at.add_incoming(self.builder.add(at, step.text, flags=["nsw"]), following)
+        counter.add_incoming(self.builder.add(counter, step.text, flags=["nsw"]), following)
         self.builder.branch(again)
         self.builder.position_at_end(end)
 
@@ -279,11 +281,11 @@ class Body(Expressions):
         self.variables, self._slots = variables, slots
         return row(values)
 
-    def _more(self, at: Any, stop: Any, step: Value) -> Any:
+    def _more(self, counter: Any, stop: Any, step: Value) -> Any:
         if step.known is not None:
-            return self.builder.icmp_signed("<" if step.known > 0 else ">", at, stop)
-        less = self.builder.icmp_signed("<", at, stop)
-        more = self.builder.icmp_signed(">", at, stop)
+            return self.builder.icmp_signed("<" if step.known > 0 else ">", counter, stop)
+        less = self.builder.icmp_signed("<", counter, stop)
+        more = self.builder.icmp_signed(">", counter, stop)
         up = self.builder.icmp_signed(">", step.text, I64(0))
         return self.builder.select(up, less, self.builder.and_(more, I1(1)))
 
@@ -291,8 +293,8 @@ class Body(Expressions):
 def _bound(target: ast.expr, value: Value) -> Iterator[tuple[str, Value]]:
     """A target's names with their values."""
     if isinstance(target, ast.Tuple):
-        for one, item in zip(target.elts, value.items or (), strict=True):
-            yield from _bound(one, item)
+        for part, item in zip(target.elts, value.items or (), strict=True):
+            yield from _bound(part, item)
     else:
         assert isinstance(target, ast.Name), ast.unparse(target)
         yield target.id, value

@@ -99,8 +99,8 @@ class Table:
             for number in numbers if tape.partition(".")[0] in _POLLED else ():
                 group = self.entries[number]
                 turns = sum(self.instructions[k].turns for k in group)
-                whole = self.stride(number) == SPLIT_NONE
-                result.append((tape, group, turns if whole else -(-turns // parts)))
+                undivided = self.stride(number) == SPLIT_NONE
+                result.append((tape, group, turns if undivided else -(-turns // parts)))
         return max(result, key=lambda piece: piece[2])
 
     def lengths(self) -> dict[str, int]:
@@ -119,17 +119,17 @@ def table_of(program: Tapes) -> Table:
         row, costs = rows.setdefault(tape, []), works.setdefault(tape, [])
         given = words.tolist()
         for item in decode(given, kernels):
-            index = given[item.at]
+            index = given[item.offset]
             kernel, storages = kernels[index]
-            operands = tuple(given[item.at + 2 : item.at + 2 + given[item.at + 1]])
+            operands = tuple(given[item.offset + 2 : item.offset + 2 + given[item.offset + 1]])
             work = item.work(item.extents(program.threads, lanes), program.threads, lanes)
             work *= _TURN.get(kernel.family, _USUAL)
             number = known.setdefault((index, operands), len(result))
             if number == len(result):
                 stride = _stride(kernel, program.threads)
                 result.append(Instruction(index, operands, stride, work, 0))
-            one = result[number]
-            result[number] = dataclasses.replace(one, work=one.work + work)
+            instruction = result[number]
+            result[number] = dataclasses.replace(instruction, work=instruction.work + work)
             row.append(number)
             costs.append(work)
     most = max((work for costs in works.values() for work in costs), default=0) // _SMALL
@@ -192,9 +192,9 @@ def _arguments(
     kernel: registry.Kernel, words: Sequence[int], threads: int, mapped: Mapped
 ) -> Iterator[str]:
     """Lines that compute operand k as %vk; `words` as in a tape."""
-    at = 0
+    index = 0
     for k, kind in enumerate(kernel.spec.kinds):
-        word, at = words[at], at + 1
+        word, index = words[index], index + 1
         if kind == "f":
             yield f"  %v{k} = bitcast i32 {word & 0xFFFFFFFF} to float"
         elif kind == "r" and word >= mapped.first:
@@ -204,7 +204,7 @@ def _arguments(
             absent = word < 0
             yield f"  %v{k} = add i64 {0 if absent else '%base'}, {0 if absent else word}"
         elif kind == "t":
-            stride, at = words[at] if threads > 1 else 0, at + 1
+            stride, index = words[index] if threads > 1 else 0, index + 1
             yield f"  %o{k} = mul i64 {stride}, %thread\n  %b{k} = add i64 %base, {word}"
             yield f"  %v{k} = add i64 %b{k}, %o{k}"
         else:
@@ -217,7 +217,7 @@ def function_text(
     symbol: str,
     words: Sequence[int],
     threads: int,
-    own: bool,
+    inlined: bool,
     mapped: Mapped,
 ) -> str:
     """The function of one instruction. `own`: inline the kernel, specialised for its integers."""
@@ -227,7 +227,7 @@ def function_text(
     lines = "\n".join(_arguments(kernel, words, threads, mapped))
     return (
         f"define void @{name}({_ENTRY}) {{\n{lines}\n"
-        f'  call void @"{direct(symbol)}"({", ".join(given)}){" alwaysinline" if own else ""}\n'
+        f'  call void @"{direct(symbol)}"({", ".join(given)}){" alwaysinline" if inlined else ""}\n'
         "  ret void\n}\n"
     )
 
@@ -268,14 +268,14 @@ def text_of_table(
     table: Table,
     threads: int,
     bits: int,
-    own: Collection[int],
+    inlined: Collection[int],
     buffered: Collection[int],
     mapped: str = "",
 ) -> str:
     """Instructions, `@table`, `@strides` and `@tape.NAME` of every tape.
 
     Args:
-      own: indices of the instructions that get their own code.
+      inlined: indices of the instructions that get their own code.
       buffered: kernels with buffers on the stack. If they were inlined into one function, their
         buffers would all take space at once.
       mapped: symbol of the constant that has the data a Program maps; defined by another object.
@@ -291,7 +291,7 @@ def text_of_table(
     for number, item in enumerate(table.instructions):
         kernel = table.kernels[item.kernel][0]
         symbol = symbols[item.kernel]
-        is_own = number in own
+        is_own = number in inlined
         out.append(function_text(f"i{number}", kernel, symbol, item.words, threads, is_own, placed))
     names = []
     for number, group in enumerate(table.entries):

@@ -116,9 +116,9 @@ def function_of(module: ir.Module, name: str, kinds: Sequence[ir.Type]) -> ir.Fu
 def set_return_types(function: ir.Function, kinds: Sequence[ir.Type]) -> None:
     """Make a function return values of these types."""
     if kinds:
-        whole = kinds[0] if len(kinds) == 1 else together(kinds)
-        function.ftype.return_type = whole
-        function.return_value = ir.values.ReturnValue(function, whole)
+        kind = kinds[0] if len(kinds) == 1 else together(kinds)
+        function.ftype.return_type = kind
+        function.return_value = ir.values.ReturnValue(function, kind)
 
 
 def builder_at(block: ir.Block) -> ir.IRBuilder:

@@ -56,23 +56,23 @@ def _row_packer(A):
     def pack(a, offset, before, after, rows, terms, panels):
         panel, pitch, small = panels.a, panels.pitch, panels.block == SMALL_BLOCK
         if in_place and small:
-            return Rows(a.address + 4 * offset, 4 * a.own, 4 * a.k)
+            return Rows(a.address + 4 * offset, 4 * a.step, 4 * a.k)
         if a.k == 1 and terms >= WIDTH:
             for r in range(rows):
                 for c0 in range(0, terms, WIDTH):
                     c = min(c0, terms - WIDTH)
-                    copy(a.address, offset + r * a.own + c, panel, r * pitch + c)
+                    copy(a.address, offset + r * a.step + c, panel, r * pitch + c)
             return Rows(panel, 4 * pitch, 4)
-        if a.own == 1 and before + after >= WIDTH:
+        if a.step == 1 and before + after >= WIDTH:
             back = max(WIDTH - after, 0)
             for p in range(terms):
                 copy(a.address, offset + p * a.k - back, panel, p * WIDTH)
             return Rows(panel + 4 * back, 4, 4 * WIDTH)
         if in_place:
-            return Rows(a.address + 4 * offset, 4 * a.own, 4 * a.k)
+            return Rows(a.address + 4 * offset, 4 * a.step, 4 * a.k)
         for r in range(rows):
             for p in range(terms):
-                st(panel, r * pitch + p, ld(a.address, offset + r * a.own + p * a.k))
+                st(panel, r * pitch + p, ld(a.address, offset + r * a.step + p * a.k))
         return Rows(panel, 4 * pitch, 4)
 
     return pack
@@ -99,19 +99,19 @@ def _column_packer(B, side: int):
             for r0 in range(0, terms, side):
                 r = min(r0, terms - side)
                 transpose(
-                    b.address, offset + r + c * b.own, b.own, valid, panel, r * WIDTH + c, WIDTH
+                    b.address, offset + r + c * b.step, b.step, valid, panel, r * WIDTH + c, WIDTH
                 )
 
     @inline
     def pack(b, offset, panel, pitch, terms, columns):
         # whole rows at once, so that neighbouring cache lines of a page are read together
-        whole = columns - mod(columns, WIDTH) if b.own == 1 else 0
-        for r in range(terms if whole > 0 else 0):
-            for j in range(0, whole, WIDTH):
+        full = columns - mod(columns, WIDTH) if b.step == 1 else 0
+        for r in range(terms if full > 0 else 0):
+            for j in range(0, full, WIDTH):
                 copy(b.address, offset + r * b.k + j, panel, j * pitch + r * WIDTH)
-        for j in range(whole, columns, WIDTH):
-            width, to, source = min(WIDTH, columns - j), panel + 4 * j * pitch, offset + j * b.own
-            if b.own == 1:
+        for j in range(full, columns, WIDTH):
+            width, to, source = min(WIDTH, columns - j), panel + 4 * j * pitch, offset + j * b.step
+            if b.step == 1:
                 for r in range(terms):
                     vst(to, r * WIDTH, vfirst(b.address, source + r * b.k, width), WIDTH)
             elif b.k == 1 and terms >= side:
@@ -119,7 +119,7 @@ def _column_packer(B, side: int):
             else:
                 for r in range(terms):
                     for c in range(width):
-                        value = ld(b.address, source + r * b.k + c * b.own)
+                        value = ld(b.address, source + r * b.k + c * b.step)
                         st(to, r * WIDTH + c, value)
 
     return pack
@@ -164,14 +164,14 @@ def _sweeper(tall: int, vectors: int):
         while i < rows:
             left = rows - i
             height = tall if left >= tall else (4 if left >= 4 else (2 if left >= 2 else 1))
-            part, row, j = Rows(a.at + i * a.own, a.own, a.k), c.at + i * c.own, 0
+            part, row, j = Rows(a.address + i * a.step, a.step, a.k), c.address + i * c.step, 0
             while vectors > 1 and j + across - WIDTH < columns:
-                right = Rows(b.at + div(j, WIDTH) * b.own, b.own, b.k)
-                wide(part, right, Rows(row + 4 * j, c.own, 0), height, k, how)
+                right = Rows(b.address + div(j, WIDTH) * b.step, b.step, b.k)
+                wide(part, right, Rows(row + 4 * j, c.step, 0), height, k, how)
                 j += across
             while j < columns:
-                right = Rows(b.at + div(j, WIDTH) * b.own, b.own, b.k)
-                narrow(part, right, Rows(row + 4 * j, c.own, 0), height, k, how)
+                right = Rows(b.address + div(j, WIDTH) * b.step, b.step, b.k)
+                narrow(part, right, Rows(row + 4 * j, c.step, 0), height, k, how)
                 j += WIDTH
             i += height
 
@@ -185,7 +185,7 @@ _vld32, _st32 = loads(FP32), stores(FP32)
 def _add_tile(tile, chain, row, rows, columns):
     """tile += chain, in whole vectors; a row of the chain has `row` floats."""
     for i in range(rows):
-        line = tile.at + i * tile.own
+        line = tile.address + i * tile.step
         for j in range(0, columns, WIDTH):
             _st32(line, j, _vld32(line, j) + _vld32(chain, i * row + j), WIDTH)
 
@@ -201,7 +201,7 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
     def accumulate(a, b, a0, b0, panels, tile, how, part, k2, k):
         rows, columns = part.rows, part.columns
         small, most = panels.block == SMALL_BLOCK, panels.most
-        direct = right_lies and b.own == 1 and mod(columns, WIDTH) == 0 and (small or rows <= tall)
+        direct = right_lies and b.step == 1 and mod(columns, WIDTH) == 0 and (small or rows <= tall)
         if small and direct and both_lie:
             most = KC
         block = panels.block - mod(panels.block, tall)
@@ -209,12 +209,12 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
             for p in range(0, k, KC):
                 terms, s, to = min(KC, k - p), 0, tile
                 turned = right_lies and rows == 1 and b.k == 1 and mod(terms, side) == 0
-                whole = KC if turned else most
-                if how == ADD and terms > whole:
+                depth = KC if turned else most
+                if how == ADD and terms > depth:
                     to, how = Rows(panels.chain, 4 * panels.row, 0), SET
                 while s < terms:
                     # leave enough terms for the last panel to be transposed too
-                    count = min(terms - s, whole)
+                    count = min(terms - s, depth)
                     if count > side and 0 < terms - s - count < side:
                         count -= side
                     right_at = b0 + q * b.k2 + (p + s) * b.k
@@ -227,15 +227,18 @@ def _accumulator(A, B, tall: int, vectors: int, side: int):
                         right = Rows(panels.b, 4 * WIDTH * panels.pitch, 4 * WIDTH)
                     offset = a0 + q * a.k2 + (p + s) * a.k
                     for i in range(0, rows, block):
-                        height, sums = min(block, rows - i), Rows(to.at + i * to.own, to.own, 0)
-                        row, before, after = offset + i * a.own, part.before + i, part.after - i
+                        height, sums = (
+                            min(block, rows - i),
+                            Rows(to.address + i * to.step, to.step, 0),
+                        )
+                        row, before, after = offset + i * a.step, part.before + i, part.after - i
                         left = pack_rows(a, row, before, after, height, count, panels)
                         if turned:
-                            turn_all(left, b, right_at, to.at, columns, count, how)
+                            turn_all(left, b, right_at, to.address, columns, count, how)
                         else:
                             sweep(left, right, sums, height, columns, count, how)
                     s, how = s + count, GO_ON
-                if to.at != tile.at:
+                if to.address != tile.address:
                     _add_tile(tile, panels.chain, panels.row, rows, columns)
                 how = ADD
 
@@ -264,12 +267,12 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
             straight = both_lie and plain and p.k2 * p.z1 * p.z2 == 1 and even
             if straight and made_thin(thread, nthreads, args, p, random_key):
                 return
-            whole, blocks = mod(p.n, WIDTH) == 0, p.k2 * div(p.k + KC - 1, KC)
-            lie = both_lie and b.own == 1 and whole
+            is_full, blocks = mod(p.n, WIDTH) == 0, p.k2 * div(p.k + KC - 1, KC)
+            lie = both_lie and b.step == 1 and is_full
             plain = plain and (blocks == 1 if args.acc != 0 else p.small or blocks <= FEW_BLOCKS)
             plain = plain and (args.acc == 0 or lie or not p.small) and even
             if p.small:
-                place, mt, nt = on_small(on_stack(), blocks, lie, plain and whole)
+                place, mt, nt = on_small(on_stack(), blocks, lie, plain and is_full)
             else:
                 place, mt, nt = panels(args.ws, p.n, p.k)
             terms = at_once(p, mt) if float_sums and args.acc == 0 else p.k
@@ -280,8 +283,8 @@ def _fast(tall: int, vectors: int, side: int) -> Callable:
                 s, task = div(turn, stop - first) * terms, first + mod(turn, stop - first)
                 p1, p2, i, j = tile_at(p, t, task)
                 rows, columns = min(t.mt, p.m - i), min(t.nt, p.n - j)
-                a0 = p1 * a.z1 + p2 * a.z2 + i * a.own + s * a.k
-                b0 = p1 * b.z1 + p2 * b.z2 + j * b.own + s * b.k
+                a0 = p1 * a.z1 + p2 * a.z2 + i * a.step + s * a.k
+                b0 = p1 * b.z1 + p2 * b.z2 + j * b.step + s * b.k
                 c0 = p1 * args.cz1 + p2 * p.cz2 + j
                 straight = plain and mod(columns, WIDTH) == 0
                 tile, row, how = place.c, place.row, SET

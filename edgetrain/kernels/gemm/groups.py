@@ -39,7 +39,7 @@ def packer(B: Grouped, side: int):
             valid = min(side, columns - c)
             for j in range(valid):
                 to = rows + 4 * _PITCH * j
-                skip = decode(b.address, offset + (c + j) * b.own, terms, to)
+                skip = decode(b.address, offset + (c + j) * b.step, terms, to)
                 if skip > 0:  # in ascending order, so that nothing is overwritten before it is read
                     for r in range(0, terms, WIDTH):
                         copy(to, skip + r, to, r)
@@ -51,8 +51,8 @@ def packer(B: Grouped, side: int):
     def pack(b, offset, panel, pitch, terms, columns):
         rows = buffer()
         for j in range(0, columns, WIDTH):
-            width, to, source = min(WIDTH, columns - j), panel + 4 * j * pitch, offset + j * b.own
-            if b.own == 1:
+            width, to, source = min(WIDTH, columns - j), panel + 4 * j * pitch, offset + j * b.step
+            if b.step == 1:
                 for r in range(terms):
                     skip = decode(b.address, source + r * b.k, width, rows)
                     copy(rows, skip, to, r * WIDTH)
@@ -61,7 +61,7 @@ def packer(B: Grouped, side: int):
             else:
                 for r in range(terms):
                     for c in range(width):
-                        st(to, r * WIDTH + c, ld(b.address, source + r * b.k + c * b.own))
+                        st(to, r * WIDTH + c, ld(b.address, source + r * b.k + c * b.step))
 
     return pack
 

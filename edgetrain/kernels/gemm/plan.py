@@ -17,7 +17,7 @@ class Side(NamedTuple):
     address: int
     z1: int
     z2: int
-    own: int
+    step: int
     k2: int
     k: int
 
@@ -72,12 +72,12 @@ def merger(swappable: bool):
 
     @inline
     def merge(args):
-        m, n, k2, terms, bias_step, one = args.m, args.n, args.k2, args.k, 1, args.z2 == 1
-        z1, z2, cz2 = (1, args.z1, args.cz1) if one else (args.z1, args.z2, args.cz2)
+        m, n, k2, terms, bias_step, is_one = args.m, args.n, args.k2, args.k, 1, args.z2 == 1
+        z1, z2, cz2 = (1, args.z1, args.cz1) if is_one else (args.z1, args.z2, args.cz2)
         small = z1 * z2 * m * n * k2 * terms <= SMALL
         # merge the contracted axes
         merged = terms == 1 or (args.ak2 == terms * args.ak and args.bk2 == terms * args.bk)
-        az2, bz2 = (args.az1, args.bz1) if one else (args.az2, args.bz2)
+        az2, bz2 = (args.az1, args.bz1) if is_one else (args.az2, args.bz2)
         a = Side(args.a, args.az1, az2, args.am, args.ak2, args.ak2 if terms == 1 else args.ak)
         b = Side(args.b, args.bz1, bz2, args.bn, args.bk2, args.bk2 if terms == 1 else args.bk)
         terms, k2 = (terms * k2, 1) if merged else (terms, k2)
@@ -86,10 +86,10 @@ def merger(swappable: bool):
             a, b, n, m, bias_step = b, a, m, 1, 0
         # batches that share b become rows; `even` of them are evenly spaced in c
         even = m
-        if b.z2 == 0 and a.z2 == m * a.own and (cz2 == m * args.cm or m < MT and not small):
+        if b.z2 == 0 and a.z2 == m * a.step and (cz2 == m * args.cm or m < MT and not small):
             even = m * z2 if cz2 == m * args.cm else m
             m, z2 = m * z2, 1
-        if z2 == 1 and b.z1 == 0 and a.z1 == m * a.own and args.cz1 == m * args.cm and even == m:
+        if z2 == 1 and b.z1 == 0 and a.z1 == m * a.step and args.cz1 == m * args.cm and even == m:
             m, z1 = m * z1, 1
             even = m
         return Product(a, b, z1, z2, m, n, k2, terms, cz2, even, bias_step, small)
@@ -125,8 +125,8 @@ def at_once(p: Product, mt):
 @inline
 def tile_at(p: Product, t: Tiling, task):
     """(batch z1, batch z2, first row, first column) of tile number `task`."""
-    z, at = div(task, t.tm * t.tn), mod(task, t.tm * t.tn)
-    first = div(at, t.band * t.tn) * t.band
-    height, within = min(t.band, t.tm - first), at - first * t.tn
+    z, rest = div(task, t.tm * t.tn), mod(task, t.tm * t.tn)
+    first = div(rest, t.band * t.tn) * t.band
+    height, within = min(t.band, t.tm - first), rest - first * t.tn
     i, j = (first + mod(within, height)) * t.mt, div(within, height) * t.nt
     return div(z, p.z2), mod(z, p.z2), i, j

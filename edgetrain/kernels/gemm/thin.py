@@ -25,29 +25,29 @@ _ld, _vld, _vfirst, _vst = FP32.ld, loads(FP32), loads_first(FP32), stores(FP32)
 
 
 @inline
-def outer_product(a, own, b, c, row, rows, columns, how):
+def outer_product(a, step, b, c, row, rows, columns, how):
     """c[rows][columns] (+)= a[rows] * b[columns], float32; each product is rounded as a chain of
     one fma from zero.
 
-    a: elements `own` apart; c: rows `row` elements apart; how: SET or ADD.
+    a: elements `step` apart; c: rows `row` elements apart; how: SET or ADD.
     """
-    whole, none = columns - mod(columns, WIDTH), vsplat(ZERO)
+    full, none = columns - mod(columns, WIDTH), vsplat(ZERO)
     for i in range(rows):
-        number, line = vsplat(_ld(a, i * own)), c + 4 * i * row
+        number, line = vsplat(_ld(a, i * step)), c + 4 * i * row
         if how == ADD:
-            for j in range(0, whole, WIDTH):
+            for j in range(0, full, WIDTH):
                 prefetch(line + 4 * j + AHEAD)
                 value = _vld(line, j) + fma(number, _vld(b, j), none)
                 _vst(line, j, value, WIDTH)
         else:
-            for j in range(0, whole, WIDTH):
+            for j in range(0, full, WIDTH):
                 _vst(line, j, fma(number, _vld(b, j), none), WIDTH)
-        if whole < columns:
-            count = columns - whole
-            value = fma(number, _vfirst(b, whole, count), none)
+        if full < columns:
+            count = columns - full
+            value = fma(number, _vfirst(b, full, count), none)
             if how == ADD:
-                value = _vfirst(line, whole, count) + value
-            _vst(line, whole, value, count)
+                value = _vfirst(line, full, count) + value
+            _vst(line, full, value, count)
 
 
 @functools.cache
@@ -64,10 +64,10 @@ def turner(side: int):
         j = 0
         while columns - j > WIDTH:  # two chains at once: neither waits for its own last fma
             valid = min(2 * WIDTH, columns - j)
-            pair_of(left, b.address, offset + j * b.own, b.own, valid, c + 4 * j, terms, how)
+            pair_of(left, b.address, offset + j * b.step, b.step, valid, c + 4 * j, terms, how)
             j += 2 * WIDTH
         if j < columns:
-            row_of(left, b.address, offset + j * b.own, b.own, columns - j, c + 4 * j, terms, how)
+            row_of(left, b.address, offset + j * b.step, b.step, columns - j, c + 4 * j, terms, how)
 
     return turn_all
 
@@ -89,7 +89,7 @@ def liner(side: int):
             wide = columns - j >= across
             for p in range(0, terms, KC):
                 count, further = min(KC, terms - p), how if p == 0 else ADD
-                part = Rows(left.at + p * left.k, 0, left.k)
+                part = Rows(left.address + p * left.k, 0, left.k)
                 right = Rows(b.address + 4 * (offset + p * b.k + j), 4 * WIDTH, 4 * b.k)
                 if wide:
                     wide_of(part, right, Rows(c + 4 * j, 0, 0), count, further)
@@ -109,19 +109,19 @@ def thin(C, side: int):
     @inline
     def make(thread, nthreads, args, p, random_key):
         a, b, how = p.a, p.b, ADD if args.acc != 0 else SET
-        if p.k == 1 and b.own == 1 and p.n >= WIDTH and args.bias == 0:
+        if p.k == 1 and b.step == 1 and p.n >= WIDTH and args.bias == 0:
             i, stop = div(p.m * thread, nthreads), div(p.m * (thread + 1), nthreads)
-            left, to = a.address + 4 * i * a.own, args.c + 4 * i * args.cm
-            outer_product(left, a.own, b.address, to, args.cm, stop - i, p.n, how)
+            left, to = a.address + 4 * i * a.step, args.c + 4 * i * args.cm
+            outer_product(left, a.step, b.address, to, args.cm, stop - i, p.n, how)
             return True
-        whole = p.m == 1 and mod(p.n, WIDTH) == 0
+        is_full = p.m == 1 and mod(p.n, WIDTH) == 0
         turned = b.k == 1 and mod(mod(p.k, KC), side) == 0
-        if whole and (turned or (b.own == 1 and (args.acc == 0 or p.k <= KC))):
+        if is_full and (turned or (b.step == 1 and (args.acc == 0 or p.k <= KC))):
             first = div(p.n * thread, nthreads * WIDTH) * WIDTH
             columns = div(p.n * (thread + 1), nthreads * WIDTH) * WIDTH - first
             line, to = Rows(a.address, 0, 4 * a.k), args.c + 4 * first
             if turned:
-                turn_all(line, b, first * b.own, to, columns, p.k, how)
+                turn_all(line, b, first * b.step, to, columns, p.k, how)
             else:
                 line_all(line, b, first, to, columns, p.k, how)
             if args.bias != 0:

@@ -14,9 +14,9 @@ def wrapping():
 
     @inline
     def wrapped(idx, i, axis):
-        at = ld_i32(idx, i)
-        at = at + axis if at < 0 else at
-        return at if 0 <= at < axis else -1
+        index = ld_i32(idx, i)
+        index = index + axis if index < 0 else index
+        return index if 0 <= index < axis else -1
 
     return wrapped
 
@@ -43,9 +43,9 @@ def gather(W, S):
         rows = args.outer * args.count
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
             o = div(row, args.count)
-            at = wrapped(args.idx, row - o * args.count, args.axis)
-            source, target = (o * args.axis + at) * args.inner, row * args.inner
-            if at >= 0:
+            index = wrapped(args.idx, row - o * args.count, args.axis)
+            source, target = (o * args.axis + index) * args.inner, row * args.inner
+            if index >= 0:
                 for j in range(args.inner):
                     st(args.y, target + j, ld(args.x, source + j))
             else:
@@ -81,11 +81,11 @@ def gather_bwd_blocks(S, G):
         low, high = part(size, thread, nthreads), part(size, thread + 1, nthreads)
         for o in range(args.outer):
             for i in range(args.count):
-                at = wrapped(args.idx, i, args.axis)
-                if at < 0 or at == args.padding:
+                index = wrapped(args.idx, i, args.axis)
+                if index < 0 or index == args.padding:
                     continue
                 source = (o * args.count + i) * args.inner
-                target = (o * args.axis + at) * args.inner
+                target = (o * args.axis + index) * args.inner
                 start, stop = max(target, low), min(target + args.inner, high)
                 for first in range(start - (start & 63), stop, LENGTH):
                     m = min(LENGTH, size - first)
@@ -121,11 +121,11 @@ def gather_bwd(S, G):
             right = first(args.inner, thread + 1, nthreads)
         for o in range(top, bottom):
             for i in range(args.count):
-                at = wrapped(args.idx, i, args.axis)
-                if at < 0 or at == args.padding:
+                index = wrapped(args.idx, i, args.axis)
+                if index < 0 or index == args.padding:
                     continue
                 source = (o * args.count + i) * args.inner
-                target = (o * args.axis + at) * args.inner
+                target = (o * args.axis + index) * args.inner
                 if args.sr and args.ctl != 0:
                     for j in range(left, right):
                         value = old(args.dx, target + j) + ld(args.dy, source + j)

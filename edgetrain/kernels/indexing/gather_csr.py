@@ -31,13 +31,13 @@ def gather_csr(W, INDEX, S):
         for i in range(
             div(args.count * thread, nthreads), div(args.count * (thread + 1), nthreads)
         ):
-            at, target = wrapped(args.idx, i, args.rows), i * args.channels
+            index, target = wrapped(args.idx, i, args.rows), i * args.channels
             for j in range(args.channels):
                 st(args.y, target + j, ZERO)
-            if at < 0:
+            if index < 0:
                 continue
             for q in range(chunks):
-                group, first = at * chunks + q, target + q * args.chunk
+                group, first = index * chunks + q, target + q * args.chunk
                 for e in range(ld_i32(args.pointers, group), ld_i32(args.pointers, group + 1)):
                     st(args.y, first + ldc(args.columns, e), ldw(args.w, e))
 
@@ -68,16 +68,16 @@ def gather_csr_bwd_blocks(S, INDEX, G):
         low, high = part(args.slots, thread, nthreads), part(args.slots, thread + 1, nthreads)
         buffer = new()
         for i in range(args.count):
-            at = wrapped(args.idx, i, args.rows)
-            if at < 0:
+            index = wrapped(args.idx, i, args.rows)
+            if index < 0:
                 continue
-            start = max(ld_i32(args.pointers, at * chunks), low)
-            stop = min(ld_i32(args.pointers, (at + 1) * chunks), high)
+            start = max(ld_i32(args.pointers, index * chunks), low)
+            stop = min(ld_i32(args.pointers, (index + 1) * chunks), high)
             for first in range(start - (start & 63), stop, LENGTH):
                 m = min(LENGTH, args.slots - first)
                 load(buffer, args.dwt, first, m)
                 for q in range(chunks):
-                    group, source = at * chunks + q, i * args.channels + q * args.chunk
+                    group, source = index * chunks + q, i * args.channels + q * args.chunk
                     begin = max(ld_i32(args.pointers, group), start, first)
                     end = min(ld_i32(args.pointers, group + 1), stop, first + LENGTH)
                     for e in range(begin, end):
@@ -104,12 +104,12 @@ def gather_csr_bwd(S, INDEX, G):
         random, chunks = stream(args.ctl, args.key), div(args.channels + args.chunk - 1, args.chunk)
         low, high = div(args.rows * thread, nthreads), div(args.rows * (thread + 1), nthreads)
         for i in range(args.count):
-            at = wrapped(args.idx, i, args.rows)
-            if at < low or at >= high:
+            index = wrapped(args.idx, i, args.rows)
+            if index < low or index >= high:
                 continue
             numbers = hash32(random, i)
             for q in range(chunks):
-                group, source = at * chunks + q, i * args.channels + q * args.chunk
+                group, source = index * chunks + q, i * args.channels + q * args.chunk
                 for e in range(ld_i32(args.pointers, group), ld_i32(args.pointers, group + 1)):
                     value = old(args.dwt, e) + ld(args.dy, source + ldc(args.columns, e))
                     sr_store(args.dwt, e, value, numbers)

@@ -38,10 +38,10 @@ def _words():
         q2 = div(q3, d[2])
         q1 = div(q2, d[1])
         at0 = source(q1, p[0], e[0], mode)
-        at = at0 * e[1] + source(q2 - q1 * d[1], p[1], e[1], mode)
-        at = at * e[2] + source(q3 - q2 * d[2], p[2], e[2], mode)
-        at = at * e[3] + source(q4 - q3 * d[3], p[3], e[3], mode)
-        return at * e[4] + source(row - q4 * d[4], p[4], e[4], mode), at0
+        row_of = at0 * e[1] + source(q2 - q1 * d[1], p[1], e[1], mode)
+        row_of = row_of * e[2] + source(q3 - q2 * d[2], p[2], e[2], mode)
+        row_of = row_of * e[3] + source(q4 - q3 * d[3], p[3], e[3], mode)
+        return row_of * e[4] + source(row - q4 * d[4], p[4], e[4], mode), at0
 
     return source, row_source
 
@@ -58,12 +58,12 @@ def pad_mode(S):
     def run(thread, nthreads, args):
         rows = div(count(args.d), args.d[5])
         for row in range(div(rows * thread, nthreads), div(rows * (thread + 1), nthreads)):
-            at = row_source(row, args.d, args.e, args.p, args.mode)[0] * args.e[5]
+            offset = row_source(row, args.d, args.e, args.p, args.mode)[0] * args.e[5]
             for j in range(args.d[5]):
                 st(
                     args.y,
                     row * args.d[5] + j,
-                    ld(args.x, at + source(j, args.p[5], args.e[5], args.mode)),
+                    ld(args.x, offset + source(j, args.p[5], args.e[5], args.mode)),
                 )
 
     return run
@@ -89,10 +89,10 @@ def pad_mode_bwd(S):
             for i in range(lo * slab, hi * slab):
                 st(args.dx, i, ZERO)
         for row in range(rows):
-            at, first = row_source(row, args.d, args.e, args.p, args.mode)
+            offset, first = row_source(row, args.d, args.e, args.p, args.mode)
             if lo <= first < hi:
                 for j in range(args.d[5]):
-                    to = at * args.e[5] + source(j, args.p[5], args.e[5], args.mode)
+                    to = offset * args.e[5] + source(j, args.p[5], args.e[5], args.mode)
                     st(args.dx, to, ld(args.dx, to) + ld(args.dy, row * args.d[5] + j))
 
     return run

@@ -27,14 +27,14 @@ def row_places():
         if thread != 0:
             return
         for i in range(args.count):
-            at, place = wrapped(args.idx, i, args.rows), args.room
-            if at >= 0:
+            index, place = wrapped(args.idx, i, args.rows), args.room
+            if index >= 0:
                 given = ld_i32(args.map, args.rows)
-                if ld_i32(args.map, at) == 0 and given < args.room:
-                    st_i32(args.map, at, given + 1)
+                if ld_i32(args.map, index) == 0 and given < args.room:
+                    st_i32(args.map, index, given + 1)
                     st_i32(args.map, args.rows, given + 1)
-                if ld_i32(args.map, at) != 0:
-                    place = ld_i32(args.map, at) - 1
+                if ld_i32(args.map, index) != 0:
+                    place = ld_i32(args.map, index) - 1
             st_i32(args.places, i, place)
 
     return run

@@ -31,8 +31,8 @@ def topk(S):
     ld, st = S.ld, STORAGES["i32"].st
 
     @inline
-    def key(x, at, reverse):
-        value = ld(x, at)
+    def key(x, offset, reverse):
+        value = ld(x, offset)
         value = INF if value != value else value
         return -value if reverse else value
 
@@ -42,16 +42,16 @@ def topk(S):
             o, i = div(row, args.inner), mod(row, args.inner)
             last, place = np.float32(0), -1
             for j in range(args.k):
-                best, at = np.float32(0), -1
+                best, index = np.float32(0), -1
                 for p in range(args.n):
                     value = key(args.x, (o * args.n + p) * args.inner + i, args.reverse)
                     turn = p > place if args.first else p < place
                     if place >= 0 and not (value < last or (value == last and turn)):
                         continue
-                    if at < 0 or value > best or (value == best and not args.first):
-                        best, at = value, p
-                st(args.idx, (o * args.k + j) * args.inner + i, at)
-                last, place = best, at
+                    if index < 0 or value > best or (value == best and not args.first):
+                        best, index = value, p
+                st(args.idx, (o * args.k + j) * args.inner + i, index)
+                last, place = best, index
 
     return run
 
@@ -67,9 +67,9 @@ def pick(S):
     def run(thread, nthreads, args):
         total = args.outer * args.k * args.inner
         for t in range(div(total * thread, nthreads), div(total * (thread + 1), nthreads)):
-            o, i, at = div(t, args.k * args.inner), mod(t, args.inner), ld_i32(args.idx, t)
-            inside = 0 <= at < args.n
-            st(args.y, t, ld(args.x, (o * args.n + at) * args.inner + i) if inside else ZERO)
+            o, i, index = div(t, args.k * args.inner), mod(t, args.inner), ld_i32(args.idx, t)
+            inside = 0 <= index < args.n
+            st(args.y, t, ld(args.x, (o * args.n + index) * args.inner + i) if inside else ZERO)
 
     return run
 
@@ -87,9 +87,9 @@ def pick_bwd(S):
             o, i = div(row, args.inner), mod(row, args.inner)
             for j in range(args.k):
                 t = (o * args.k + j) * args.inner + i
-                at = ld_i32(args.idx, t)
-                if 0 <= at < args.n:
-                    target = (o * args.n + at) * args.inner + i
+                index = ld_i32(args.idx, t)
+                if 0 <= index < args.n:
+                    target = (o * args.n + index) * args.inner + i
                     st(args.dx, target, ld(args.dx, target) + ld(args.dy, t))
 
     return run

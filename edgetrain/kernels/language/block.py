@@ -58,13 +58,13 @@ def buffers(count: int):
     @intrinsic
     def several(typingctx):
         def codegen(context, builder, signature, args):
-            one = array_of(F32, BLOCK)
+            array = array_of(F32, BLOCK)
             with builder.goto_entry_block():
-                places = [builder.alloca(one) for _ in range(count)]
+                places = [builder.alloca(array) for _ in range(count)]
             for place in places:
                 place.align = 64
-            whole = context.get_value_type(types.voidptr)
-            return context.make_tuple(builder, kind, [builder.bitcast(p, whole) for p in places])
+            pointer = context.get_value_type(types.voidptr)
+            return context.make_tuple(builder, kind, [builder.bitcast(p, pointer) for p in places])
 
         return kind(), codegen
 

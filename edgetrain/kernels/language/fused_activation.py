@@ -23,11 +23,11 @@ def _values(rows) -> Callable:
     """Inline (code, z, lo, hi): the function in `rows` that has this code, of z."""
     if not rows:
         return inline(lambda code, z, lo, hi: z)
-    own, value, others = rows[0].act, compiled(rows[0].value), _values(rows[1:])
+    act, value, others = rows[0].act, compiled(rows[0].value), _values(rows[1:])
 
     @inline
     def chosen(code, z, lo, hi):
-        if code == own:
+        if code == act:
             return value(z, lo, hi)
         return others(code, z, lo, hi)
 
@@ -50,11 +50,11 @@ def _slope(row) -> Callable:
 def _slopes(rows) -> Callable:
     if not rows:
         return inline(lambda code, z, lo, hi: alike(z, ONE))
-    own, slope, others = rows[0].act, _slope(rows[0]), _slopes(rows[1:])
+    act, slope, others = rows[0].act, _slope(rows[0]), _slopes(rows[1:])
 
     @inline
     def chosen(code, z, lo, hi):
-        if code == own:
+        if code == act:
             return slope(z, lo, hi)
         return others(code, z, lo, hi)
 

@@ -72,8 +72,8 @@ def copies(builder, scalar, width: int):
 def _fits(number, vector) -> bool:
     """Whether a number can be used in every lane: it has the lanes' type, or both are integers and
     it is at least as wide; its low bits are taken."""
-    whole = isinstance(vector.element, types.Integer) and isinstance(number, types.Integer)
-    return number == vector.element or whole and number.bitwidth >= vector.element.bitwidth
+    integers = isinstance(vector.element, types.Integer) and isinstance(number, types.Integer)
+    return number == vector.element or integers and number.bitwidth >= vector.element.bitwidth
 
 
 def _common(kinds):
@@ -83,8 +83,8 @@ def _common(kinds):
         return kinds[0] if len(set(kinds)) == 1 else None
     if len(vectors) > 1:
         return None
-    (one,) = vectors
-    return one if all(kind == one or _fits(kind, one) for kind in kinds) else None
+    (widest,) = vectors
+    return widest if all(kind == widest or _fits(kind, widest) for kind in kinds) else None
 
 
 def _in_every_lane(builder, number, vector):
@@ -257,8 +257,8 @@ def _negation(symbol: Callable, emit: Callable) -> None:
     @infer_global(symbol)
     class _Typed(AbstractTemplate):
         def generic(self, args, kws):
-            one = len(args) == 1 and isinstance(args[0], Vector)
-            return signature(args[0], *args) if one and emit(args[0].element) else None
+            is_one = len(args) == 1 and isinstance(args[0], Vector)
+            return signature(args[0], *args) if is_one and emit(args[0].element) else None
 
     def lowered(context, builder, sig, args):
         return emit(sig.args[0].element)(builder, args[0])
@@ -266,14 +266,14 @@ def _negation(symbol: Callable, emit: Callable) -> None:
     lower_builtin(symbol, Vector)(lowered)
 
 
-def _instruction(floats: str, whole: str, masks: str = "", unsigned: str = "") -> Callable:
+def _instruction(floats: str, integers: str, masks: str = "", unsigned: str = "") -> Callable:
     """Selects a builder method by the lanes' type; "" if there is none."""
 
     def emit(element):
         if isinstance(element, types.Float):
             name = floats
         elif isinstance(element, types.Integer):
-            name = whole if element.signed or not unsigned else unsigned
+            name = integers if element.signed or not unsigned else unsigned
         else:
             name = masks
         return (lambda builder, *values: getattr(builder, name)(*values)) if name else None
@@ -321,14 +321,14 @@ _negation(operator.invert, _instruction("", "not_", "not_"))
 
 def _change_of(source, target) -> str:
     """The instruction that converts numbers of one type to another."""
-    whole, from_whole = (isinstance(kind, types.Integer) for kind in (target, source))
-    if whole and from_whole:
+    to_integer, from_whole = (isinstance(kind, types.Integer) for kind in (target, source))
+    if to_integer and from_whole:
         if source.bitwidth == target.bitwidth:
             return "bitcast"
         if source.bitwidth > target.bitwidth:
             return "trunc"
         return "sext" if source.signed else "zext"
-    if whole:
+    if to_integer:
         return "fptosi" if target.signed else "fptoui"
     if from_whole:
         return "sitofp" if source.signed else "uitofp"

@@ -48,9 +48,9 @@ def _max(a, b):
 def _nearest(a, b):
     """a minus the nearest multiple of b: exact for quotients below 2^51."""
     quotient = np.float64(a) / np.float64(b)
-    whole = (quotient + MAGIC64) - MAGIC64
-    whole = quotient if abs(quotient) >= MAGIC64 * 0.25 else whole
-    rest = np.float32(fma_always(-whole, np.float64(b), np.float64(a)))
+    rounded = (quotient + MAGIC64) - MAGIC64
+    rounded = quotient if abs(quotient) >= MAGIC64 * 0.25 else rounded
+    rest = np.float32(fma_always(-rounded, np.float64(b), np.float64(a)))
     return a if fabs(b) == INF and fabs(a) < INF else rest
 
 

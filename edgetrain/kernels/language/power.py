@@ -80,8 +80,8 @@ HALF = np.float32(0.5)
 def power(x, y):
     """x^y like C's powf; at most 1 ulp."""
     size = fabs(x)
-    whole = floor(y) == y
-    odd = whole and floor(y * HALF) != y * HALF
+    is_integer = floor(y) == y
+    odd = is_integer and floor(y * HALF) != y * HALF
     wide = np.float64(size)
     t = np.float64(y) * log2_wide(wide)
     t = 200.0 if t > 200.0 else t
@@ -94,7 +94,7 @@ def power(x, y):
         value = INF if (size > ONE) == up else ZERO
         value = ONE if size == ONE else value
     value = -value if odd and copysign(ONE, x) < ZERO else value
-    value = NAN if x < ZERO and not whole and size != INF else value
+    value = NAN if x < ZERO and not is_integer and size != INF else value
     value = NAN if x != x or y != y else value
     return ONE if x == ONE or y == ZERO else value
 

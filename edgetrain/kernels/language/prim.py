@@ -310,15 +310,15 @@ def _floats(format: Format) -> Storage:
         element, widen, narrow = F16, _extend, _truncate(F16)
     ld = _load(element, nbytes, types.float32, widen)
     st = _store(nbytes, types.float32, narrow)
-    own = format.name, nbytes, element, ld, st
+    basics = format.name, nbytes, element, ld, st
     facts = widen, narrow, True, format.short_range, format.largest
     if not format.rounded:
-        return Storage(*own, _nearest(st), *facts, sr_upper=_nearest(st))
+        return Storage(*basics, _nearest(st), *facts, sr_upper=_nearest(st))
     rounded = rounding(format, kind)
     upper = _stochastic(format, of_upper(rounded, format.random_bits))
     drawn = cutting(format) if format.cut else _widened(rounded, element, widen)
     return Storage(
-        *own, _stochastic(format, rounded), *facts, rounded, drawn, format.random_bits, upper
+        *basics, _stochastic(format, rounded), *facts, rounded, drawn, format.random_bits, upper
     )
 
 

@@ -25,7 +25,7 @@ def windows(dh: str, dw: str) -> str:
 
 
 def reach():
-    """Inline functions for windows or their elements, `stride` apart from place `at` on.
+    """Inline functions for windows or their elements, `stride` apart from place `start` on.
 
     first_inside(at, stride): the first one that is not before place 0; end_inside(at, stride, size,
     count): one past the last of `count` that is before place `size`.
@@ -34,12 +34,12 @@ def reach():
     from .prim import div
 
     @inline
-    def first_inside(at, stride):
-        return 0 if at >= 0 else div(stride - 1 - at, stride)
+    def first_inside(start, stride):
+        return 0 if start >= 0 else div(stride - 1 - start, stride)
 
     @inline
-    def end_inside(at, stride, size, count):
-        last = size - 1 - at
+    def end_inside(start, stride, size, count):
+        last = size - 1 - start
         return 0 if last < 0 else min(count, div(last, stride) + 1)
 
     return first_inside, end_inside

@@ -50,11 +50,11 @@ def term(name, reads, A, B, S):
         fill = filler((A if reads == "a" else B).ld)
 
         def block(buffers, addresses, origins, start, m, dims, steps):
-            one, _, out = buffers
-            fill(one, addresses[0], origins[0], start, m, dims, steps[0])
+            values, _, out = buffers
+            fill(values, addresses[0], origins[0], start, m, dims, steps[0])
             fill_dy(out, addresses[1], origins[1], start, m, dims, steps[1])
             for j in range(m):
-                put(out, j, slope(get(one, j), get(out, j)))
+                put(out, j, slope(get(values, j), get(out, j)))
 
     else:
         fill_a, fill_b = filler(A.ld), filler(B.ld)

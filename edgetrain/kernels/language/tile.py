@@ -36,11 +36,11 @@ AHEAD = 12  # how many rows ahead a matrix is prefetched
 
 
 class Rows(NamedTuple):
-    """Float32 numbers at `at`. Neighbours are `own` bytes apart along their own dimension, and `k`
-    bytes along the contracted one."""
+    """Float32 numbers at `address`. Neighbours are `step` bytes apart along their own dimension,
+    and `k` bytes along the contracted one."""
 
-    at: int
-    own: int
+    address: int
+    step: int
     k: int
 
 
@@ -222,12 +222,12 @@ def gemm_dots(rows: int):
                 for source, total in zip(sources, totals, strict=True)
             ]
 
-        whole = builder.ashr(args[4], I64(4))
-        rest = builder.trunc(builder.sub(args[4], builder.shl(whole, I64(4))), I32)
+        full = builder.ashr(args[4], I64(4))
+        rest = builder.trunc(builder.sub(args[4], builder.shl(full, I64(4))), I32)
         mask = builder.icmp_signed("<", lanes, splat(builder, rest))
         totals = [builder.load(place, typ=VECTOR, align=64) for place in places]
-        totals = _loop(builder, whole, totals, lambda v, t: add(v, t, lambda value: value))
-        totals = add(whole, totals, lambda value: builder.select(mask, value, constant(0.0)))
+        totals = _loop(builder, full, totals, lambda v, t: add(v, t, lambda value: value))
+        totals = add(full, totals, lambda value: builder.select(mask, value, constant(0.0)))
         for place, total in zip(places, totals, strict=True):
             builder.store(total, place, align=64)
 
@@ -271,15 +271,15 @@ def micro_kernel(rows: int, vectors: int):
     """(a, b, c, k, how): c[rows][vectors * 16] (+)= a[rows][k] * b[k][vectors * 16].
 
     a: `Rows` of single numbers; b: `Rows` of vectors of 16 consecutive numbers; c: rows of sums,
-    `c.own` bytes apart, in vectors of 16. With SET and ADD, sums start from zero, add products by
+    `c.step` bytes apart, in vectors of 16. With SET and ADD, sums start from zero, add products by
     fma in the order of k, and are then stored (SET) or added to c (ADD). With GO_ON, they continue
     from c.
     """
 
     def emit(b, left, right, result, count, how):
-        a_base, b_base, c_base = (b.inttoptr(r.at, POINTER) for r in (left, right, result))
-        a_rows = [_at(b, a_base, b.mul(left.own, I64(r))) for r in range(rows)]
-        b_rows = [_at(b, b_base, b.mul(right.own, I64(v))) for v in range(vectors)]
+        a_base, b_base, c_base = (b.inttoptr(r.address, POINTER) for r in (left, right, result))
+        a_rows = [_at(b, a_base, b.mul(left.step, I64(r))) for r in range(rows)]
+        b_rows = [_at(b, b_base, b.mul(right.step, I64(v))) for v in range(vectors)]
 
         def body(_, state):
             a_step, b_step, *sums = state
@@ -291,7 +291,7 @@ def micro_kernel(rows: int, vectors: int):
             return [b.add(a_step, left.k), b.add(b_step, right.k), *new]
 
         places = [
-            _at(b, c_base, b.add(b.mul(result.own, I64(r)), I64(4 * WIDTH * v)))
+            _at(b, c_base, b.add(b.mul(result.step, I64(r)), I64(4 * WIDTH * v)))
             for r in range(rows)
             for v in range(vectors)
         ]
@@ -332,7 +332,7 @@ def turned_row(storage, side: int, chain_terms: int, across: int = WIDTH):
     kind = ir.VectorType(F32, side)
 
     def emit(b, left, source, offset, step, valid, c, count, how):
-        base, row = b.inttoptr(left.at, POINTER), b.inttoptr(c, POINTER)
+        base, row = b.inttoptr(left.address, POINTER), b.inttoptr(c, POINTER)
         last = b.sub(valid, I64(1))
         places = [_at(b, row, I64(4 * first)) for first in range(0, across, side)]
         zero = ir.Constant(kind, [0.0] * side)
@@ -422,7 +422,7 @@ def dot_tile(storage, rows: int):
             weights = [load(_at(builder, p, offset)) for p in right]
             return _multiply(builder, states, weights, totals)
 
-        whole = builder.ashr(k, I64(4))
+        blocks = builder.ashr(k, I64(4))
         rest = builder.and_(k, I64(WIDTH - 1))
 
         further = builder.mul(w_step, I64(columns * storage.nbytes))
@@ -435,10 +435,10 @@ def dot_tile(storage, rows: int):
             return multiply(index, totals, lambda p: load_vector(builder, storage, p))
 
         def part(index, totals):
-            index = builder.add(index, whole)
+            index = builder.add(index, blocks)
             return multiply(index, totals, lambda p: load_first(builder, storage, p, rest))
 
-        totals = _loop(builder, whole, [constant(0.0)] * WIDTH, full)
+        totals = _loop(builder, blocks, [constant(0.0)] * WIDTH, full)
         more = builder.zext(builder.icmp_signed(">", rest, I64(0)), I64)
         totals = _loop(builder, more, totals, part)
         (sums,) = _folded(builder, totals, (8, 4, 2, 1))

@@ -29,9 +29,9 @@ def _combined(b, factors: Sequence[float], values: Sequence):
     return total
 
 
-def _opposite(one: Sequence[float], other: Sequence[float]) -> bool:
+def _opposite(row: Sequence[float], other: Sequence[float]) -> bool:
     """Whether the numbers are equal up to sign."""
-    return all(abs(a) == abs(b) for a, b in zip(one, other, strict=True))
+    return all(abs(a) == abs(b) for a, b in zip(row, other, strict=True))
 
 
 def _columns_paired(b, matrix: Matrix, values: list) -> tuple[list, list]:
@@ -81,7 +81,7 @@ def two_sided(name: str, matrix: Matrix):
     def emit(b, args):
         source, row, column, target, down, across = args
         size = len(matrix[0])
-        at, to = b.inttoptr(source, POINTER), b.inttoptr(target, POINTER)
+        from_, to = b.inttoptr(source, POINTER), b.inttoptr(target, POINTER)
 
         def place(base, i, step, j, other):
             offset = b.add(b.mul(step, I64(i)), b.mul(other, I64(j)))
@@ -90,7 +90,7 @@ def two_sided(name: str, matrix: Matrix):
         stage = []
         for c in range(size):
             values = [
-                b.load(place(at, r, row, c, column), typ=VECTOR, align=64) for r in range(size)
+                b.load(place(from_, r, row, c, column), typ=VECTOR, align=64) for r in range(size)
             ]
             stage.append(_applied(b, matrix, values))
         for i in range(len(matrix)):

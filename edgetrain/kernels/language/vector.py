@@ -101,8 +101,8 @@ def load_first(builder, storage: Storage, pointer, count, width=WIDTH):
 def _store_first(builder, value, pointer, count, storage: Storage):
     """Store the first `count` (int64) lanes, or all if `count` is larger."""
     value, align, width = storage.narrow(builder, value), storage.nbytes, value.type.count
-    with builder.if_else(builder.icmp_signed(">=", count, I64(width))) as (whole, part):
-        with whole:
+    with builder.if_else(builder.icmp_signed(">=", count, I64(width))) as (full, part):
+        with full:
             builder.store(value, pointer, align=align)
         with part:
             mask = first_lanes(builder, count, width)

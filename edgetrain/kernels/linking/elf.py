@@ -48,9 +48,9 @@ def sections(code: bytes) -> dict[str, int]:
 def filled(code: bytes, section: str, data: bytes) -> bytes:
     """The object with other content, of the same size, in the first section of this name."""
     result, names = _sections(code)
-    one = next(s for s in result if _text(code, result[names].start + s.name) == section)
-    assert one.nbytes == len(data)
-    return b"".join([code[: one.start], data, code[one.start + one.nbytes :]])
+    section_ = next(s for s in result if _text(code, result[names].start + s.name) == section)
+    assert section_.nbytes == len(data)
+    return b"".join([code[: section_.start], data, code[section_.start + section_.nbytes :]])
 
 
 def _symbols(code: bytes) -> Iterator[tuple[str, bool, bool]]:

@@ -75,7 +75,7 @@ class Folding:
         others: list[Key] = []
         for entry in self._objects[key[0]].relocations.get(key[1], ()):
             what, other = self._referred(key[0], entry)
-            out.append((entry.at, entry.kind, what))
+            out.append((entry.offset, entry.kind, what))
             others += other
         return tuple(out), others
 
@@ -86,14 +86,14 @@ class Folding:
         key, symbol = target
         nbytes = self._pools.get(key)
         if not nbytes:
-            return (symbol.at, entry.addend), [key]
+            return (symbol.offset, entry.addend), [key]
         data = self._objects[key[0]].sections[key[1]].data
         if symbol.name:
-            start = symbol.at - symbol.at % nbytes
-            return (symbol.at - start, entry.addend, data[start : start + nbytes]), []
+            start = symbol.offset - symbol.offset % nbytes
+            return (symbol.offset - start, entry.addend, data[start : start + nbytes]), []
         # The offset counts from the section's start; on x86-64, minus the rest of the instruction.
         # If that leaves two possible constants, both must be the same.
-        least, most = (symbol.at + entry.addend + more for more in self._machine.behind)
+        least, most = (symbol.offset + entry.addend + more for more in self._machine.behind)
         start, stop = least - least % nbytes, most - most % nbytes + nbytes
         return (least - start, stop - start, data[max(start, 0) : stop]), []
 
@@ -125,23 +125,23 @@ def _numbered(contents: Mapping[Key, Hashable]) -> dict[Key, int]:
     return {key: known.setdefault(what, len(known)) for key, what in contents.items()}
 
 
-def _pool_of(one: Relocatable, number: int) -> int:
+def _pool_of(file: Relocatable, number: int) -> int:
     """Bytes of each constant, if a section consists only of constants of one size; else 0.
 
     Such sections are marked as mergeable, except the one with vectors of 64 bytes. That one is
     recognised if functions (so also their jump tables) have their own sections, and tables have
     symbols.
     """
-    section = one.sections[number]
-    if section.flags & (WRITE | EXECUTE) or not section.flags & ALLOC or number in one.relocations:
+    section = file.sections[number]
+    if section.flags & (WRITE | EXECUTE) or not section.flags & ALLOC or number in file.relocations:
         return 0
     if section.flags & MERGE:
         return section.entry
     is_whole = section.align == _WIDEST and len(section.data) % _WIDEST == 0
-    return _WIDEST if section.name == ".rodata" and is_whole and _apart(one, number) else 0
+    return _WIDEST if section.name == ".rodata" and is_whole and _apart(file, number) else 0
 
 
-def _apart(one: Relocatable, number: int) -> bool:
-    texts: Iterable[Section] = (s for s in one.sections.values() if s.name == ".text")
-    sized = any(symbol.section == number and symbol.nbytes for symbol in one.symbols)
+def _apart(file: Relocatable, number: int) -> bool:
+    texts: Iterable[Section] = (s for s in file.sections.values() if s.name == ".text")
+    sized = any(symbol.section == number and symbol.nbytes for symbol in file.symbols)
     return not sized and not any(section.data for section in texts)

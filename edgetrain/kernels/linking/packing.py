@@ -51,8 +51,8 @@ def units() -> dict[str, str]:
     return {unit.name: unit.digest() for unit in loops.Unit.every}
 
 
-def _made(one: tuple[str, str, dict[str, str], Sequence[Target]]) -> list[bytes]:
-    name, variant, storages, targets = one
+def _made(task: tuple[str, str, dict[str, str], Sequence[Target]]) -> list[bytes]:
+    name, variant, storages, targets = task
     kernel = next(k for k in registry.variants(name) if k.variant == variant)
     return sections.objects_of(kernel, storages, targets)
 

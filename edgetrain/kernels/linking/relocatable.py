@@ -30,20 +30,20 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A name in a section, `nbytes` from `at` on. `section` is 0 if another object defines it."""
+    """A name for `nbytes` from `offset` of a section on; `section` 0: another object defines it."""
 
     name: str
     section: int
-    at: int
+    offset: int
     nbytes: int
     visible: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """Bytes of a section, at offset `at`, that contain an address; `kind` is the ABI's number."""
+    """Bytes of a section, at `offset`, that contain an address; `kind` is the ABI's number."""
 
-    at: int
+    offset: int
     kind: int
     symbol: Symbol
     addend: int
@@ -94,8 +94,8 @@ class Relocatable:
         return bytes(nbytes) if kind == _NOBITS else self._code[start : start + nbytes]
 
     @staticmethod
-    def _text(strings: bytes, at: int) -> str:
-        return strings[at : strings.index(b"\0", at)].decode()
+    def _text(strings: bytes, offset: int) -> str:
+        return strings[offset : strings.index(b"\0", offset)].decode()
 
     @cached_property
     def symbols(self) -> list[Symbol]:
@@ -104,11 +104,13 @@ class Relocatable:
         for number, row in enumerate(self._rows):
             if row[1] == _SYMTAB:
                 strings = self._bytes(row[6])
-                for name, info, _, section, at, size in struct.iter_unpack(
+                for name, info, _, section, offset, size in struct.iter_unpack(
                     _SYMBOL, self._bytes(number)
                 ):
                     place = 0 if section >= _ABSOLUTE else section
-                    out.append(Symbol(self._text(strings, name), place, at, size, info >> 4 != 0))
+                    out.append(
+                        Symbol(self._text(strings, name), place, offset, size, info >> 4 != 0)
+                    )
         return out
 
     def _filled(self) -> Iterator[tuple[int, list[Relocation]]]:
@@ -117,7 +119,9 @@ class Relocatable:
                 yield (
                     row[7],
                     [
-                        Relocation(at, info & 0xFFFFFFFF, self.symbols[info >> 32], addend)
-                        for at, info, addend in struct.iter_unpack(_RELOCATION, self._bytes(number))
+                        Relocation(offset, info & 0xFFFFFFFF, self.symbols[info >> 32], addend)
+                        for offset, info, addend in struct.iter_unpack(
+                            _RELOCATION, self._bytes(number)
+                        )
                     ],
                 )

@@ -27,11 +27,11 @@ class Part(NamedTuple):
 
 
 class Export(NamedTuple):
-    """A function of `nbytes` at offset `at` in the part with these rights."""
+    """A function of `nbytes` at `offset` in the part with these rights."""
 
     name: str
     rights: int
-    at: int
+    offset: int
     nbytes: int
 
 
@@ -56,11 +56,11 @@ def _hash_table(names: Sequence[str]) -> bytes:
 
 def _strings(names: Sequence[str]) -> tuple[bytes, list[int]]:
     """The concatenated names, and the offset of each."""
-    out, at = bytearray(b"\0"), []
+    out, offsets = bytearray(b"\0"), []
     for name in names:
-        at.append(len(out))
+        offsets.append(len(out))
         out += name.encode() + b"\0"
-    return bytes(out), at
+    return bytes(out), offsets
 
 
 class _File:
@@ -115,7 +115,7 @@ def written(
     """
     constants, code, data = parts
     names = [*imports, *(item.name for item in exports)]
-    strings, at = _strings(names)
+    strings, offsets = _strings(names)
     file = _File(machine.page)
     tags = {4: file.add(_hash_table(names), ".hash", 5, 2, 4)}
     tags[6] = file.add(bytes(24 * (len(names) + 1)), ".dynsym", 11, 3, 24)
@@ -133,7 +133,7 @@ def written(
     loaded = list(fill(starts))
     assert len(loaded) == count, f"{len(loaded)} addresses for the loader, {count} were counted"
     file.put(".rela.dyn", _relocations(loaded, names))
-    file.put(".dynsym", _symbols(exports, at, len(imports), starts))
+    file.put(".dynsym", _symbols(exports, offsets, len(imports), starts))
     for part, name in zip(parts, (".rodata", ".text", ".data"), strict=True):
         file.put(name, part.data)
     return _finished(file, machine, dynamic, 16 * (len(tags) + 1))
@@ -149,13 +149,13 @@ def _relocations(loaded: Sequence[tuple[int, int, int | str]], names: Sequence[s
 
 
 def _symbols(
-    exports: Sequence[Export], at: Sequence[int], imported: int, starts: dict[int, int]
+    exports: Sequence[Export], offsets: Sequence[int], imported: int, starts: dict[int, int]
 ) -> bytes:
     out = bytearray(24)
-    for name in at[:imported]:
+    for name in offsets[:imported]:
         out += struct.pack(_SYMBOL, name, 0x10, 0, 0, 0, 0)
-    for name, item in zip(at[imported:], exports, strict=True):
-        address = starts[item.rights] + item.at
+    for name, item in zip(offsets[imported:], exports, strict=True):
+        address = starts[item.rights] + item.offset
         out += struct.pack(_SYMBOL, name, _FUNCTION, 0, _TEXT, address, item.nbytes)
     return bytes(out)
 
@@ -169,16 +169,18 @@ def _finished(file: _File, machine: Machine, dynamic: int, nbytes: int) -> bytes
         rows.append((_LOAD, _RIGHTS[rights], first, first + by, size, machine.page))
     offset = dynamic - file.segments[-1][2]
     rows += [(_DYNAMIC, 6, offset, dynamic, nbytes, 8), (_STACK, 6, 0, 0, 0, 16)]
-    names, at = _strings([row[0] for row in file.sections] + [".shstrtab"])
+    names, offsets = _strings([row[0] for row in file.sections] + [".shstrtab"])
     file.data += names + bytes(-(end + len(names)) % 8)
     table = len(file.data)
     file.data += bytes(64)
-    for (name, kind, first, size, link, entry), where in zip(file.sections, at[:-1], strict=True):
+    for (name, kind, first, size, link, entry), where in zip(
+        file.sections, offsets[:-1], strict=True
+    ):
         flags = {".text": 6, ".data": 3, ".dynamic": 3}.get(name, 2)
         info = 1 if name == ".dynsym" else 0
         row = where, kind, flags, file.raised(first), first, size, link, info, 64, entry
         file.data += struct.pack(_SECTION, *row)
-    file.data += struct.pack(_SECTION, at[-1], 3, 0, 0, end, len(names), 0, 0, 1, 0)
+    file.data += struct.pack(_SECTION, offsets[-1], 3, 0, 0, end, len(names), 0, 0, 1, 0)
     count = len(file.sections) + 2
     identity = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     header = struct.pack(

@@ -109,7 +109,7 @@ class _Library:
         if not symbol.section:
             number, symbol = self._globals[symbol.name]
         region, start = self._places[number, symbol.section]
-        return region, start + symbol.at
+        return region, start + symbol.offset
 
     def bytes(self) -> bytes:
         exports = [
@@ -132,25 +132,25 @@ class _Library:
           What the loader fills in: (address, kind, addend or the name of a symbol).
         """
         machine = self._machine
-        for of, at in self._slots.items():
-            slot = starts[WRITE] + at
+        for of, offset in self._slots.items():
+            slot = starts[WRITE] + offset
             if isinstance(of[0], str):
                 yield slot, machine.slot, of[0]
             else:
                 yield slot, machine.relative, starts[of[0]] + of[1]
-        for name, at in self._stubs.items():
-            place, slot = starts[EXECUTE] + at, starts[WRITE] + self._slots[name,]
-            self._regions[EXECUTE].data[at : at + STUB_NBYTES] = machine.stub(place, slot)
+        for name, offset in self._stubs.items():
+            place, slot = starts[EXECUTE] + offset, starts[WRITE] + self._slots[name,]
+            self._regions[EXECUTE].data[offset : offset + STUB_NBYTES] = machine.stub(place, slot)
         for key in self._written:
             region, start = self._places[key]
             for entry in self._relocations(*key):
-                yield from self._entry(key[0], entry, region, start + entry.at, starts)
+                yield from self._entry(key[0], entry, region, start + entry.offset, starts)
 
     def _entry(
-        self, number: int, entry: Relocation, region: int, at: int, starts: dict[int, int]
+        self, number: int, entry: Relocation, region: int, offset: int, starts: dict[int, int]
     ) -> Iterator[tuple[int, int, int | str]]:
         machine, name = self._machine, entry.symbol.name
-        place = starts[region] + at
+        place = starts[region] + offset
         foreign = not entry.symbol.section and name not in self._globals
         if foreign and entry.kind in machine.calls:
             target = starts[EXECUTE] + self._stubs[name]
@@ -172,4 +172,4 @@ class _Library:
                 "Link the objects with a compiler for this processor."
             )
         fill = machine.direct[entry.kind]
-        fill(self._regions[region].data, at, place, target + entry.addend)
+        fill(self._regions[region].data, offset, place, target + entry.addend)

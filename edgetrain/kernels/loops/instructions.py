@@ -67,11 +67,11 @@ class Record:
 
     def field(self, name: str) -> tuple[int, Any]:
         """Index of a field's first word, and its annotation."""
-        at = 0
+        offset = 0
         for item, annotation in zip(self.kind._fields, fields(self.kind) or (), strict=True):  # type: ignore[attr-defined]
             if item == name:
-                return at, annotation
-            at += words_of(annotation)
+                return offset, annotation
+            offset += words_of(annotation)
         raise AttributeError(f"{self.kind.__name__} has no field {name}")
 
 
@@ -96,8 +96,8 @@ class Value(NamedTuple):
     @property
     def text(self) -> str:
         """The operand of a number or a record."""
-        (one,) = self.operands
-        return one
+        (operand,) = self.operands
+        return operand
 
 
 def parts(kind: Kind) -> tuple[str, ...]:
@@ -144,17 +144,17 @@ def constant(value: Any) -> Value:
     raise NotImplementedError(f"constants of type {name} are not supported")
 
 
-def joined(one: Kind, other: Kind) -> Kind:
+def joined(kind: Kind, other: Kind) -> Kind:
     """The kind that can represent values of both."""
-    if one == other:
-        return one
-    if isinstance(one, Row) and isinstance(other, Row) and len(one.kinds) == len(other.kinds):
-        kinds = tuple(map(joined, one.kinds, other.kinds))
-        return Row(kinds, one.names if one.names == other.names else ())
-    if isinstance(one, Number) and isinstance(other, Number) and WORD not in (one, other):
-        low, high = sorted((one, other), key=lambda number: number.rank)
+    if kind == other:
+        return kind
+    if isinstance(kind, Row) and isinstance(other, Row) and len(kind.kinds) == len(other.kinds):
+        kinds = tuple(map(joined, kind.kinds, other.kinds))
+        return Row(kinds, kind.names if kind.names == other.names else ())
+    if isinstance(kind, Number) and isinstance(other, Number) and WORD not in (kind, other):
+        low, high = sorted((kind, other), key=lambda number: number.rank)
         return FLOAT if (low, high) == (INT, SINGLE) else high  # int has more digits than float32
-    raise NotImplementedError(f"a value can't be both {one} and {other}")
+    raise NotImplementedError(f"a value can't be both {kind} and {other}")
 
 
 _BITS = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.LShift: "shl"}
@@ -226,26 +226,26 @@ class Instructions:
     def items(self, value: Value) -> list[Value]:
         """The values of a row, or of a tuple to unpack."""
         assert isinstance(value.kind, Row), value.kind
-        result, at = [], 0
+        result, index = [], 0
         for kind in value.kind.kinds:
             count = len(parts(kind))
-            result.append(Value(kind, value.operands[at : at + count]))
-            at += count
+            result.append(Value(kind, value.operands[index : index + count]))
+            index += count
         return result
 
     def row(self, values: list[Value], names: tuple[str, ...] = ()) -> Value:
         kind = Row(tuple(item.kind for item in values), names)
         return Value(kind, tuple(part for item in values for part in item.operands))
 
-    def word(self, record: str, at: int, llvm: str) -> str:
+    def word(self, record: str, offset: int, llvm: str) -> str:
         """Load a word of a record; these never change while a loop runs."""
-        address = self.new(f"getelementptr inbounds i64, ptr {record}, i64 {at}")
+        address = self.new(f"getelementptr inbounds i64, ptr {record}, i64 {offset}")
         return self.new(f"load {llvm}, ptr {address}, !invariant.load !0")
 
-    def element(self, array: Value, at: str) -> str:
+    def element(self, array: Value, index: str) -> str:
         assert isinstance(array.kind, Array)
         return self.new(
-            f"getelementptr inbounds {array.kind.stored}, ptr {array.operands[0]}, i64 {at}"
+            f"getelementptr inbounds {array.kind.stored}, ptr {array.operands[0]}, i64 {index}"
         )
 
     def item(self, array: Array, address: str) -> Value:
@@ -302,14 +302,14 @@ class Instructions:
             result = self.new(f"select i1 {down}, i64 {less}, i64 {result}")
         return self.new(f"select i1 {none}, i64 0, i64 {result}")
 
-    def compared(self, how: str | tuple[str, str], one: Value, other: Value) -> str:
-        kind = joined(one.kind, other.kind)
+    def compared(self, how: str | tuple[str, str], left: Value, other: Value) -> str:
+        kind = joined(left.kind, other.kind)
         kind = INT if kind == TRUTH else kind
         assert isinstance(kind, Number), kind
         word = how if isinstance(how, str) else how[kind in (FLOAT, SINGLE)]
         if kind == WORD:
             word = word.replace("s", "u", 1) if word[0] == "s" else word
-        a, b = self.cast(one, kind).text, self.cast(other, kind).text
+        a, b = self.cast(left, kind).text, self.cast(other, kind).text
         name = "fcmp" if kind in (FLOAT, SINGLE) else "icmp"
         return self.new(f"{name} {word} {kind.llvm} {a}, {b}")
 

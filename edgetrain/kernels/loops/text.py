@@ -107,11 +107,11 @@ class Expressions(Instructions):
         assert isinstance(array.kind, Array), array.kind
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         assert len(inner) == array.kind.dimensions, ast.unparse(node)
-        at = self.number(inner[0])
+        index = self.number(inner[0])
         for extent, following in zip(array.operands[2:], inner[1:], strict=True):
-            at = self.new(f"mul nsw i64 {at}, {extent}")
-            at = self.new(f"add nsw i64 {at}, {self.number(following)}")
-        return array.kind, self.element(array, at)
+            index = self.new(f"mul nsw i64 {index}, {extent}")
+            index = self.new(f"add nsw i64 {index}, {self.number(following)}")
+        return array.kind, self.element(array, index)
 
     def _known(self, node: ast.expr) -> tuple[bool, Any]:
         """Whether an expression is a constant number, of the module or the text, and its value."""
@@ -121,8 +121,8 @@ class Expressions(Instructions):
             known, result = self._known(node.operand)
             return known, -result if known else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            ((base, one), (power, other)) = self._known(node.left), self._known(node.right)
-            return (True, one**other) if base and power else (False, None)
+            ((base, left_value), (power, other)) = self._known(node.left), self._known(node.right)
+            return (True, left_value**other) if base and power else (False, None)
         known, result = self._object(node)
         return known and isinstance(result, (int, float, np.generic)), result
 
@@ -142,10 +142,10 @@ class Expressions(Instructions):
     def _attribute(self, node: ast.Attribute) -> Value:
         of = self.value(node.value)
         if isinstance(of.kind, Record):
-            at, annotation = of.kind.field(node.attr)
+            offset, annotation = of.kind.field(node.attr)
             kind = kind_of(annotation)
             return Value(
-                kind, tuple(self.word(of.text, at + k, p) for k, p in enumerate(parts(kind)))
+                kind, tuple(self.word(of.text, offset + k, p) for k, p in enumerate(parts(kind)))
             )
         if isinstance(of.kind, Row):
             return self.items(of)[of.kind.names.index(node.attr)]
@@ -167,8 +167,8 @@ class Expressions(Instructions):
         if len(inner) == of.kind.dimensions and not isinstance(inner[-1], ast.Slice):
             return self.item(*self.place(node))
         if of.kind.dimensions == 2:
-            at = self.new(f"mul nsw i64 {self.number(inner[0])}, {of.operands[2]}")
-            of = Value(Array(of.kind.dtype, 1), (self.element(of, at), of.operands[2]))
+            index = self.new(f"mul nsw i64 {self.number(inner[0])}, {of.operands[2]}")
+            of = Value(Array(of.kind.dtype, 1), (self.element(of, index), of.operands[2]))
             inner = inner[1:]
         return self._slice(of, inner[0]) if inner else of
 
@@ -183,12 +183,12 @@ class Expressions(Instructions):
 
     def _within(self, node: ast.expr, extent: str) -> str:
         """A slice bound: counted from the end if negative, and clipped to the array."""
-        at = self.number(node)
-        back = self.new(f"add i64 {at}, {extent}")
-        negative = self.new(f"icmp slt i64 {at}, 0")
-        at = self.new(f"select i1 {negative}, i64 {back}, i64 {at}")
-        at = self.new(f"call i64 @llvm.smax.i64(i64 {at}, i64 0)")
-        return self.new(f"call i64 @llvm.smin.i64(i64 {at}, i64 {extent})")
+        index = self.number(node)
+        back = self.new(f"add i64 {index}, {extent}")
+        negative = self.new(f"icmp slt i64 {index}, 0")
+        index = self.new(f"select i1 {negative}, i64 {back}, i64 {index}")
+        index = self.new(f"call i64 @llvm.smax.i64(i64 {index}, i64 0)")
+        return self.new(f"call i64 @llvm.smin.i64(i64 {index}, i64 {extent})")
 
     def _tuple(self, node: ast.Tuple) -> Value:
         return self.row([self.value(item) for item in node.elts])
@@ -209,14 +209,14 @@ class Expressions(Instructions):
         return self.binary(ast.Sub(), constant(0), of)
 
     def _compare(self, node: ast.Compare) -> Value:
-        values = [self.value(one) for one in (node.left, *node.comparators)]
+        values = [self.value(operand) for operand in (node.left, *node.comparators)]
         held = [
             self.compared(COMPARE[type(op)], *pair)
             for op, pair in zip(node.ops, zip(values, values[1:], strict=False), strict=True)
         ]
         all_held = held[0]
-        for one in held[1:]:
-            all_held = self.new(f"and i1 {all_held}, {one}")
+        for operand in held[1:]:
+            all_held = self.new(f"and i1 {all_held}, {operand}")
         return Value(TRUTH, (all_held,))
 
     def _boolop(self, node: ast.BoolOp) -> Value:
@@ -235,12 +235,12 @@ class Expressions(Instructions):
         yes, no, end = self.label(), self.label(), self.label()
         self.fork(self.truth(node.test), yes, no)
         before, self.lines = self.lines, []
-        one, first, self.lines = self.value(node.body), self.lines, []
+        value_if, first, self.lines = self.value(node.body), self.lines, []
         other, second = self.value(node.orelse), self.lines
-        kind = joined(one.kind, other.kind)
+        kind = joined(value_if.kind, other.kind)
         slots = [self.slot(llvm) for llvm in parts(kind)]
         self.lines = [*before, *first]
-        for value, lines, label in ((one, second, no), (other, [], end)):
+        for value, lines, label in ((value_if, second, no), (other, [], end)):
             for slot, llvm, part in zip(
                 slots, parts(kind), self.cast(value, kind).operands, strict=True
             ):
@@ -268,11 +268,9 @@ class Expressions(Instructions):
 
     def called(self, function: Any, values: list[Value]) -> Value:
         """The result of calling another loop."""
-        kind, name = self.call(function, [one.kind for one in values])
-        whole = self.row(values)
-        typed = [
-            f"{one} {part}" for one, part in zip(parts(whole.kind), whole.operands, strict=True)
-        ]
+        kind, name = self.call(function, [item.kind for item in values])
+        row = self.row(values)
+        typed = [f"{item} {part}" for item, part in zip(parts(row.kind), row.operands, strict=True)]
         llvm, count = returned(kind), len(parts(kind))
         if not count:
             self.lines.append(f"  call void @{name}({', '.join(typed)})")
@@ -315,11 +313,11 @@ class _Module:
         """The function that Python calls, with the result's address, then the arguments' words."""
         annotations, result = entry.kinds
         made = Expressions({}, self.function)
-        values, at = [], 1
+        values, offset = [], 1
         for kind in map(kind_of, annotations):
-            loaded = [made.word("%p", at + k, llvm) for k, llvm in enumerate(parts(kind))]
+            loaded = [made.word("%p", offset + k, llvm) for k, llvm in enumerate(parts(kind))]
             values.append(Value(kind, tuple(loaded)))
-            at += len(loaded)
+            offset += len(loaded)
         value = made.cast(made.called(entry, values), result_of(result))
         into = made.word("%p", 0, "ptr")
         for k, (llvm, part) in enumerate(zip(parts(value.kind), value.operands, strict=True)):
@@ -348,13 +346,13 @@ class _Body(Expressions):
             self.lines, self.slots = [], []
             self._statements(self.node.body)
         heads, stores = [], []
-        for one, kind in self.parameters.items():
+        for parameter, kind in self.parameters.items():
             for k, llvm in enumerate(parts(kind)):
-                heads.append(f"{llvm} %{one}.{k}.given")
-                stores.append(f"  store {llvm} %{one}.{k}.given, ptr %{one}.{k}")
+                heads.append(f"{llvm} %{parameter}.{k}.given")
+                stores.append(f"  store {llvm} %{parameter}.{k}.given, ptr %{parameter}.{k}")
         slots = [
-            f"  %{one}.{k} = alloca {llvm}"
-            for one, kind in self.kinds.items()
+            f"  %{parameter}.{k} = alloca {llvm}"
+            for parameter, kind in self.kinds.items()
             for k, llvm in enumerate(parts(kind))
         ]
         llvm = returned(self.result or NOTHING)
@@ -363,12 +361,14 @@ class _Body(Expressions):
         return "\n".join([head, *slots, *self.slots, *stores, *self.lines, end, "}"])
 
     def _statements(self, body: list[ast.stmt]) -> None:
-        for one in body:
+        for statement in body:
             try:
-                getattr(self, f"_{type(one).__name__.lower()}_")(one)
+                getattr(self, f"_{type(statement).__name__.lower()}_")(statement)
             except Exception as error:
                 file = self.function.__code__.co_filename
-                error.add_note(f"{file}:{one.lineno}: {ast.unparse(one).splitlines()[0]}")
+                error.add_note(
+                    f"{file}:{statement.lineno}: {ast.unparse(statement).splitlines()[0]}"
+                )
                 raise
 
     def _expr_(self, node: ast.Expr) -> None:
@@ -393,8 +393,8 @@ class _Body(Expressions):
     def _give(self, target: ast.expr, value: Value) -> None:
         """Assign a value; parts of a tuple are assigned in order, after all have been computed."""
         if isinstance(target, ast.Tuple):
-            for one, item in zip(target.elts, self.items(value), strict=True):
-                self._give(one, item)
+            for name, item in zip(target.elts, self.items(value), strict=True):
+                self._give(name, item)
         elif isinstance(target, ast.Subscript):
             self.put(*self.place(target), value)
         else:
@@ -430,24 +430,24 @@ class _Body(Expressions):
         self.lines.append(f"  store i64 {start}, ptr {counter}")
         again, inside, following, end = (self.label() for _ in range(4))
         self.begin(again)
-        at = self.new(f"load i64, ptr {counter}")
-        more = self.new(f"icmp slt i64 {at}, {stop}")
+        number = self.new(f"load i64, ptr {counter}")
+        more = self.new(f"icmp slt i64 {number}, {stop}")
         if down is not None:
-            less = self.new(f"icmp sgt i64 {at}, {stop}")
+            less = self.new(f"icmp sgt i64 {number}, {stop}")
             more = self.new(f"select i1 {down}, i1 {less}, i1 {more}")
         self.fork(more, inside, end)
-        item = Value(INT, (at,))
+        item = Value(INT, (number,))
         if array is not None:
             assert isinstance(array.kind, Array)
-            element = self.item(array.kind, self.element(array, at))
+            element = self.item(array.kind, self.element(array, number))
             item = self.row([item, element]) if _is_call(node.iter, "enumerate") else element
         self._give(node.target, item)
         self._loops.append((following, end))
         self._statements(node.body)
         self._loops.pop()
         self.begin(following)
-        at = self.new(f"load i64, ptr {counter}")
-        self.lines.append(f"  store i64 {self.new(f'add nsw i64 {at}, {step}')}, ptr {counter}")
+        number = self.new(f"load i64, ptr {counter}")
+        self.lines.append(f"  store i64 {self.new(f'add nsw i64 {number}, {step}')}, ptr {counter}")
         self.lines += [f"  br label %{again}", f"{end}:"]
 
     def _range(self, node: ast.expr) -> tuple[str, str, str, str | None, Value | None]:
@@ -474,12 +474,12 @@ class _Body(Expressions):
     def _return_(self, node: ast.Return) -> None:
         value = Value(NOTHING, ()) if node.value is None else self.value(node.value)
         self.result = value.kind if self.result is None else joined(self.result, value.kind)
-        whole, llvm = "undef", returned(self.result)
+        result, llvm = "undef", returned(self.result)
         operands = self.cast(value, self.result).operands
         if len(operands) > 1:
-            for k, (part, one) in enumerate(zip(parts(self.result), operands, strict=True)):
-                whole = self.new(f"insertvalue {llvm} {whole}, {part} {one}, {k}")
-        self.lines.append(f"  ret {llvm} {whole}" if len(operands) > 1 else _ret(llvm, operands))
+            for k, (part, operand) in enumerate(zip(parts(self.result), operands, strict=True)):
+                result = self.new(f"insertvalue {llvm} {result}, {part} {operand}, {k}")
+        self.lines.append(f"  ret {llvm} {result}" if len(operands) > 1 else _ret(llvm, operands))
         self.lines.append(f"{self.label()}:")
 
 

@@ -100,9 +100,9 @@ def ce_slice(S):
                     st_f64(args.stat, offset + PLACE, to_real(args.start + place))
                 st_f64(args.stat, offset + TOP, np.float64(most))
                 st_f64(args.stat, offset + TOTAL, total)
-            own = ld_i32(args.t, row) - args.start
-            if 0 <= own < args.n:
-                st_f64(args.stat, offset + OWN, np.float64(ld(args.x, base + own)))
+            local = ld_i32(args.t, row) - args.start
+            if 0 <= local < args.n:
+                st_f64(args.stat, offset + OWN, np.float64(ld(args.x, base + local)))
             if args.smoothing != ZERO:
                 every = ld_f64(args.stat, offset + SUM)
                 for j in range(args.n):
@@ -146,14 +146,14 @@ def ce_slices_loss():
     def position_loss(args, offset, target, every):
         top = ld_f64(args.stat, offset + TOP)
         logsum = np.float64(log(np.float32(ld_f64(args.stat, offset + TOTAL)))) + top
-        own = np.float64(_class_weight(args.cw, target)) * (
+        weighted = np.float64(_class_weight(args.cw, target)) * (
             logsum - ld_f64(args.stat, offset + OWN)
         )
         if args.smoothing == ZERO:
-            return own
+            return weighted
         spread = every * logsum - ld_f64(args.stat, offset + SUM)
         smoothing = np.float64(args.smoothing)
-        return own * (1.0 - smoothing) + smoothing / to_real(args.n) * spread
+        return weighted * (1.0 - smoothing) + smoothing / to_real(args.n) * spread
 
     def run(thread, nthreads, args):
         samples, every = ld_i64(args.ctl, COUNT), _all_weights(args.cw, args.n)
@@ -218,12 +218,12 @@ def ce_slice_bwd(S):
                 continue
             top = np.float32(ld_f64(args.stat, WORDS * row + TOP))
             total = np.float32(ld_f64(args.stat, WORDS * row + TOTAL))
-            own = _class_weight(args.cw, target) * (ONE - args.smoothing)
-            mass, factor, here = (own + spread) / total, weight * scale, target - args.start
+            kept = _class_weight(args.cw, target) * (ONE - args.smoothing)
+            mass, factor, here = (kept + spread) / total, weight * scale, target - args.start
             hot = ZERO
             if 0 <= here < args.n:  # computed before x is overwritten
                 hot = exp(ld(args.x, base + here) - top) * mass
-                hot = (hot - share * _class_weight(args.cw, target) - own) * factor
+                hot = (hot - share * _class_weight(args.cw, target) - kept) * factor
             gradients(args, base, top, mass, share, factor, out)
             if 0 <= here < args.n:
                 st(args.x, base + here, hot)

@@ -24,14 +24,14 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
 
         @inline
         def of_vector(args, i):
-            product = own = others = 0.0
+            product = squares = others = 0.0
             for j in range(args.m):
                 a = np.float64(ld(args.x, i * args.m + j))
                 b = np.float64(ld32(args.t, i * args.m + j))
                 product += a * b
-                own += a * a
+                squares += a * a
                 others += b * b
-            return product, own, others
+            return product, squares, others
 
         return of_vector
 
@@ -48,8 +48,8 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
                 ):
                     weight = np.float64(weight_of(args, i))
                     if weight != 0.0:
-                        product, own, others = of_vector(args, i)
-                        distance = 1.0 - product / (_length(own) * _length(others))
+                        product, squares, others = of_vector(args, i)
+                        distance = 1.0 - product / (_length(squares) * _length(others))
                         total += weight * distance * to_real(args.m)
                         counted += to_real(args.m)
                         weights += weight * to_real(args.m)
@@ -65,10 +65,10 @@ def _register(name: str, said: str, operand: str, count: int, weight_of, put) ->
             scale = np.float64(gradient_scale(args.ctl)) * to_real(args.m)
             for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
                 weight = weight_of(args, i) if i < valid else ZERO
-                product, own, others = of_vector(args, i)
-                length = _length(own)
+                product, squares, others = of_vector(args, i)
+                length = _length(squares)
                 both = length * _length(others)
-                along = product / (both * own) if length > SHORTEST else 0.0
+                along = product / (both * squares) if length > SHORTEST else 0.0
                 factor = scale * np.float64(weight)
                 for j in range(args.m):
                     offset, d = i * args.m + j, ZERO

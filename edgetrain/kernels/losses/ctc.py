@@ -60,10 +60,10 @@ def _places(S):
         if args.first != 0 and ld_i32(args.t, i * width(args)) > args.steps:
             return -1
         for count in range(args.labels):
-            own = ld_i32(args.t, i * width(args) + args.first + count)
-            if own >= args.c:
+            class_ = ld_i32(args.t, i * width(args) + args.first + count)
+            if class_ >= args.c:
                 return -1
-            if own < 0 or own == args.blank:
+            if class_ < 0 or class_ == args.blank:
                 return count
         return args.labels
 
@@ -104,12 +104,12 @@ def _forward(S):
         row = 0
         for t in range(steps):
             base = (i * args.steps + t) * args.c
-            whole, last = logsum(args, base), row
+            log_total, last = logsum(args, base), row
             row = mod(t, pitch) * places
             for s in range(places):
                 result = (0.0 if s < 2 else NEVER) if t == 0 else before(args, i, s, last)
-                own = np.float64(ld(args.x, base + label(args, i, s))) - whole
-                st_f64(args.ws, row + s, result + own)
+                score = np.float64(ld(args.x, base + label(args, i, s))) - log_total
+                st_f64(args.ws, row + s, result + score)
         end = ld_f64(args.ws, row + places - 1)
         return _either(end, ld_f64(args.ws, row + places - 2)) if places > 1 else end
 
@@ -173,19 +173,19 @@ def _gradient(S):
         base, beta = (i * args.steps + t) * args.c, args.steps * (2 * args.labels + 1)
         shares = beta + 2 * (2 * args.labels + 1)
         row, behind = beta + mod(t, 2) * places, beta + mod(t + 1, 2) * places
-        whole = logsum(args, base)
+        log_total = logsum(args, base)
         for j in range(args.c):
             st_f64(args.ws, shares + j, 0.0)
         for s in range(places):
             ends = 0.0 if s >= places - 2 else NEVER
             later = ends if end else onward(args, i, s, places, behind)
-            at = label(args, i, s)
-            own = np.float64(ld(args.x, base + at)) - whole
-            st_f64(args.ws, row + s, later + own)
+            label_ = label(args, i, s)
+            score = np.float64(ld(args.x, base + label_)) - log_total
+            st_f64(args.ws, row + s, later + score)
             here = exp(np.float32(ld_f64(args.ws, t * places + s) + later - result))
-            st_f64(args.ws, shares + at, ld_f64(args.ws, shares + at) + np.float64(here))
+            st_f64(args.ws, shares + label_, ld_f64(args.ws, shares + label_) + np.float64(here))
         for j in range(args.c):
-            p = np.float64(exp(np.float32(np.float64(ld(args.x, base + j)) - whole)))
+            p = np.float64(exp(np.float32(np.float64(ld(args.x, base + j)) - log_total)))
             d = np.float32(factor * (p - ld_f64(args.ws, shares + j)))
             st(args.dx, base + j, d + ld(args.dx, base + j) if args.acc != 0 else d)
 

@@ -76,7 +76,7 @@ def register(
     name: str, title: str, value, slope, is_correct=never, numbers=0, *, weighs=False
 ) -> None:
     """Register one pair of kernels. A target of weight 0 does not count."""
-    own, operand = ((_none, ""), (_own, " p:f"), (_two, " p:f q:f"))[numbers]
+    numbers_of, operand = ((_none, ""), (_own, " p:f"), (_two, " p:f q:f"))[numbers]
     weight_of, put = (weight_of_sample, put_weighted) if weighs else (all_alike, put_alike)
     samples, sums = ("sw:r:f32[(n+rows-1)//rows] ", 256) if weighs else ("", 192)
 
@@ -94,7 +94,7 @@ def register(
                     weight = weight_of(args, i)
                     if weight != ZERO:
                         a, b = ld(args.x, i), ld32(args.t, i)
-                        total += np.float64(weight) * np.float64(value(a, b, own(args)))
+                        total += np.float64(weight) * np.float64(value(a, b, numbers_of(args)))
                         counted += 1.0
                         correct += 1.0 if is_correct(a, b) else 0.0
                         weights += np.float64(weight)
@@ -111,7 +111,7 @@ def register(
             for i in range(div(args.n * thread, nthreads), div(args.n * (thread + 1), nthreads)):
                 weight, d = weight_of(args, i) if i < valid else ZERO, ZERO
                 if weight != ZERO:
-                    d = weight * scale * slope(ld(args.x, i), ld32(args.t, i), own(args))
+                    d = weight * scale * slope(ld(args.x, i), ld32(args.t, i), numbers_of(args))
                 st(args.dx, i, d + ld(args.dx, i) if args.acc != 0 else d)
 
         return run

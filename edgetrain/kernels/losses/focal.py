@@ -18,17 +18,17 @@ def _missed(x, t):
 
 
 @inline
-def focal(x, t, own):
-    """a_t * (1 - p_t)^gamma * binary cross-entropy; own: alpha, gamma."""
-    alpha, gamma = own
+def focal(x, t, options):
+    """a_t * (1 - p_t)^gamma * binary cross-entropy; options: alpha, gamma."""
+    alpha, gamma = options
     share = alpha * t + (ONE - alpha) * (ONE - t)
     return share * power(_missed(x, t), gamma) * binary(x, t, gamma)
 
 
 @inline
-def focal_slope(x, t, own):
+def focal_slope(x, t, options):
     """a_t * (m^gamma * (sigmoid(x) - t) - gamma * m^(gamma - 1) * (2t - 1) * p * (1 - p) * bce)."""
-    alpha, gamma = own
+    alpha, gamma = options
     share = alpha * t + (ONE - alpha) * (ONE - t)
     missed = _missed(x, t)
     weight = power(missed, gamma)

@@ -22,7 +22,7 @@ def _inverse(squares):
 
 
 def _measures(S):
-    """(inverse(args, v), cosine(args, v, u, own)): 1 / length and cosine; own: 1 / length of v."""
+    """(inverse(args, v), cosine(args, v, u, inverse_length)): 1 / length and cosine."""
     ld = S.ld
 
     @inline
@@ -34,13 +34,13 @@ def _measures(S):
         return _inverse(squares)
 
     @inline
-    def cosine(args, v, u, own):
+    def cosine(args, v, u, inverse_length):
         product = squares = 0.0
         for j in range(args.m):
             a, b = np.float64(ld(args.x, v * args.m + j)), np.float64(ld(args.x, u * args.m + j))
             product += a * b
             squares += b * b
-        return product * own * _inverse(squares)
+        return product * inverse_length * _inverse(squares)
 
     return inverse, cosine
 
@@ -51,13 +51,13 @@ def _logsums(S):
     _, cosine = _measures(S)
 
     @inline
-    def logsum(args, v, own):
+    def logsum(args, v, inverse_length):
         valid, partner = min(args.n, ld_i64(args.ctl, COUNT)), v + 1 - 2 * (v & 1)
         top, total, hit = -np.inf, 0.0, 0.0
         step = 1 if args.every != 0 else 2
         for u in range(0 if args.every != 0 else partner & 1, 2 * valid, step):
             if u != v:
-                score = cosine(args, v, u, own) / np.float64(args.p)
+                score = cosine(args, v, u, inverse_length) / np.float64(args.p)
                 if u == partner:
                     hit = score
                 if score > top:
@@ -78,8 +78,8 @@ def _value(S):
     def info_nce(args, i):
         both = 0.0
         for v in range(2 * i, 2 * i + 2):
-            whole, hit = logsum(args, v, inverse(args, v))
-            both += whole - hit
+            log_total, hit = logsum(args, v, inverse(args, v))
+            both += log_total - hit
         return 0.5 * both
 
     return info_nce
@@ -95,10 +95,10 @@ def _backward_of(weight_of):
         def survey(args, valid):
             """Store in ws, for each valid vector, the logarithm of its sum and 1 / its length."""
             for v in range(2 * valid):
-                own = inverse(args, v)
-                whole, _ = logsum(args, v, own)
-                st_f64(args.ws, 2 * v, whole)
-                st_f64(args.ws, 2 * v + 1, own)
+                inverse_length = inverse(args, v)
+                log_total, _ = logsum(args, v, inverse_length)
+                st_f64(args.ws, 2 * v, log_total)
+                st_f64(args.ws, 2 * v + 1, inverse_length)
 
         @inline
         def pull(args, v, u, cos, scale):
@@ -110,13 +110,13 @@ def _backward_of(weight_of):
         @inline
         def gradient(args, v, valid, scale):
             """dx of a vector from its own loss and the others', less the part along the vector."""
-            row, own, along = 4 * args.n, ld_f64(args.ws, 2 * v + 1), 0.0
+            row, inverse_length, along = 4 * args.n, ld_f64(args.ws, 2 * v + 1), 0.0
             for j in range(args.m):
                 st_f64(args.ws, row + j, 0.0)
             step = 1 if args.every != 0 else 2
             for u in range(0 if args.every != 0 else 1 - (v & 1), 2 * valid, step):
                 if u != v:
-                    cos = cosine(args, v, u, own)
+                    cos = cosine(args, v, u, inverse_length)
                     by = pull(args, v, u, cos, scale) + pull(args, u, v, cos, scale)
                     along += by * cos
                     by = by * ld_f64(args.ws, 2 * u + 1)
@@ -126,7 +126,9 @@ def _backward_of(weight_of):
             for j in range(args.m):
                 offset = v * args.m + j
                 a = np.float64(ld(args.x, offset))
-                d = np.float32(own * (ld_f64(args.ws, row + j) - along * own * a))
+                d = np.float32(
+                    inverse_length * (ld_f64(args.ws, row + j) - along * inverse_length * a)
+                )
                 st(args.dx, offset, d + ld(args.dx, offset) if args.acc != 0 else d)
 
         def run(thread, nthreads, args):

@@ -39,14 +39,14 @@ def _register(name: str, said: str, operand: str, weight_of) -> None:
                 ):
                     weight = weight_of(args, i)
                     if weight != ZERO:
-                        own = 0.0
+                        of_sample = 0.0
                         for j in range(args.m):
-                            own += np.float64(
+                            of_sample += np.float64(
                                 pinball(
                                     ld(args.x, i * args.m + j), ld32(args.t, i), ld32(args.q, j)
                                 )
                             )
-                        total += np.float64(weight) * (own / to_real(args.m))
+                        total += np.float64(weight) * (of_sample / to_real(args.m))
                         counted += 1.0
                         weights += np.float64(weight)
                 put_weighted(args.partials, chunk, total, counted, 0.0, weights)

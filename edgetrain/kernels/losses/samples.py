@@ -54,7 +54,7 @@ def of_samples(
       scratch: bytes of each thread's args.ws in the loss kernel and in the gradient kernel.
     """
     for weighs in (False, True):
-        own, said, samples = (
+        suffix, said, samples = (
             ("_w", " Weighted by sw [n] >= 0.", " sw:r:f32[n]") if weighs else ("", "", "")
         )
         loss, backward = _pair(value, gradient, count, weighs, backward_of)
@@ -63,8 +63,8 @@ def of_samples(
             f"{'wce' if weighs else 'ce'}_loss."
         )
         backward.__doc__ = (
-            f"Gradient of {name}{own}_loss times LOSS_SCALE / NOMINAL; 0 where masked or of weight "
-            "0. acc 1: added to dx."
+            f"Gradient of {name}{suffix}_loss times LOSS_SCALE / NOMINAL; 0 where masked or of "
+            "weight 0. acc 1: added to dx."
         )
         loss.__module__ = backward.__module__ = value.__module__  # where this is called
         elements = operands.split("]", 1)[0].split("[", 1)[1]
@@ -74,7 +74,7 @@ def of_samples(
         ):
             given = f"{operands}{samples} {result} ctl:r:i64[64] n {numbers}{acc}"
             given += f" ws:t[{room}]" if room else ""
-            kernel(f"{name}{own}_{part}", given, check=check, work=work)(factory)
+            kernel(f"{name}{suffix}_{part}", given, check=check, work=work)(factory)
 
 
 def _pair(value, gradient, count, weighs: bool, backward_of=None):

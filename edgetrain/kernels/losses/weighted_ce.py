@@ -63,13 +63,13 @@ def wce_loss(S):
     @inline
     def position_loss(x, cw, base, n, inner, target, top, total, smoothing):
         logsum = log(total)
-        own = _weight(cw, target) * (logsum - (ld(x, base + target * inner) - top))
+        kept = _weight(cw, target) * (logsum - (ld(x, base + target * inner) - top))
         if smoothing == ZERO:
-            return np.float64(own)
+            return np.float64(kept)
         every = 0.0
         for j in range(n):
             every += np.float64(_weight(cw, j) * (logsum - (ld(x, base + j * inner) - top)))
-        return np.float64(own * (ONE - smoothing)) + np.float64(smoothing / to_float(n)) * every
+        return np.float64(kept * (ONE - smoothing)) + np.float64(smoothing / to_float(n)) * every
 
     def run(thread, nthreads, args):
         valid = min(args.outer, ld_i64(args.ctl, COUNT) * args.rows) * args.inner
@@ -130,12 +130,12 @@ def wce_bwd(S):
             weight = sample_weight(args.sw, div(i, args.inner * args.rows))
             live = target >= 0 and weight != ZERO
             top, total, _ = survey(args.x, base, args.n, args.inner)
-            own = _weight(args.cw, max(target, 0)) * (ONE - args.smoothing)
-            mass = (own + share * every) / total
+            kept = _weight(args.cw, max(target, 0)) * (ONE - args.smoothing)
+            mass = (kept + share * every) / total
             for j in range(args.n):
                 offset = base + j * args.inner
                 d = exp(ld(args.x, offset) - top) * mass - share * _weight(args.cw, j)
-                d = d - own if j == target else d
+                d = d - kept if j == target else d
                 d = d * (weight * scale) if live else ZERO
                 st(args.dx, offset, d + ld(args.dx, offset) if args.acc != 0 else d)
 

@@ -45,8 +45,8 @@ def _four_channels(S):
                 for start in range(row, row + args.s, BLOCK):
                     t0 = t1 = t2 = t3 = vsplat(ZERO)
                     stop = min(start + BLOCK, row + args.s)
-                    i, whole = start, start + ((stop - start) >> 4 << 4)
-                    while i < whole:
+                    i, full_end = start, start + ((stop - start) >> 4 << 4)
+                    while i < full_end:
                         t0, t1 = add(i, m0, t0, args), add(i + o1, m1, t1, args)
                         t2, t3 = add(i + o2, m2, t2, args), add(i + o3, m3, t3, args)
                         i += WIDTH

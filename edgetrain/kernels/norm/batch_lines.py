@@ -38,17 +38,17 @@ def _apply(vectors: bool):
         width, load, load_first, store, spread = elements(S, vectors)
 
         def run(thread, nthreads, args):
-            whole = args.s & -width
+            full = args.s & -width
             for ch in range(div(args.c * thread, nthreads), div(args.c * (thread + 1), nthreads)):
                 line = norm_line(args, ch)
                 a, shift = spread(line[0]), spread(line[1])
                 for b in range(args.n):
                     row = (b * args.c + ch) * args.s
-                    for i in range(row, row + whole, width):
+                    for i in range(row, row + full, width):
                         z = fma(load(args.x, i), a, shift)
                         store(args.y, i, act_value(args.act, z, args.lo, args.hi), width)
-                    if whole < args.s:
-                        i, rest = row + whole, args.s - whole
+                    if full < args.s:
+                        i, rest = row + full, args.s - full
                         z = fma(load_first(args.x, i, rest), a, shift)
                         store(args.y, i, act_value(args.act, z, args.lo, args.hi), rest)
 
@@ -79,14 +79,14 @@ def _gradient(S, vectors: bool, batch: bool):
 
     @inline
     def of_row(args, row, act, to):
-        whole = args.s & -width
-        for i in range(row, row + whole, width):
+        full = args.s & -width
+        for i in range(row, row + full, width):
             d = step(load(args.x, i), load(args.dy, i), act, to, args)
             if args.acc != 0:
                 d = d + load(args.dx, i)
             store(args.dx, i, d, width)
-        if whole < args.s:
-            i, rest = row + whole, args.s - whole
+        if full < args.s:
+            i, rest = row + full, args.s - full
             d = step(load_first(args.x, i, rest), load_first(args.dy, i, rest), act, to, args)
             if args.acc != 0:
                 d = d + load_first(args.dx, i, rest)

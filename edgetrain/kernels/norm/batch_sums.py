@@ -96,7 +96,7 @@ def bn_reduce(S):
         sums, centred = new(), new()
         for ch in range(div(args.c * thread, nthreads), div(args.c * (thread + 1), nthreads)):
             (a, shift), mean = norm_line(args, ch), ldf(args.stat, ch)
-            whole = along = 0.0
+            summed = along = 0.0
             for b in range(args.n):
                 row = (b * args.c + ch) * args.s
                 for start in range(0, args.s, BLOCK):
@@ -108,8 +108,8 @@ def bn_reduce(S):
                         dz = d * act_slope(args.act, fma(v, a, shift), args.lo, args.hi)
                         put(sums, j, get(sums, j) + dz)
                         put(centred, j, fma(dz, v - mean, get(centred, j)))
-                    whole += total(sums)
+                    summed += total(sums)
                     along += total(centred)
-            keep(args, ch, whole, along)
+            keep(args, ch, summed, along)
 
     return run

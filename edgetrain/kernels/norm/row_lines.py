@@ -67,13 +67,13 @@ def _statistics(S, centre):
     from ..language.fused_activation import ZERO
     from ..language.prim import FP32, to_real
 
-    (whole, squares), (mean_of, inverse_of) = row_sums(S), _statistic(S)
+    (row_sum, squares), (mean_of, inverse_of) = row_sums(S), _statistic(S)
     ld, st = FP32.ld, FP32.st
 
     @inline
     def means(args, rows, row, count, n):
         if centre:
-            st(rows.means, row, mean_of(whole(args, row * n, n), 1.0 / to_real(n)))
+            st(rows.means, row, mean_of(row_sum(args, row * n, n), 1.0 / to_real(n)))
 
     @inline
     def inverses(args, rows, row, count, n):
@@ -101,15 +101,15 @@ def _vector_statistics(S, centre):
         return row, row + min(1, count - 1), row + min(2, count - 1), row + count - 1
 
     @inline
-    def keep(address, at, numbers):
-        st(address, at[0], first(numbers))
-        st(address, at[1], second(numbers))
-        st(address, at[2], third(numbers))
-        st(address, at[3], fourth(numbers))
+    def keep(address, rows_of, numbers):
+        st(address, rows_of[0], first(numbers))
+        st(address, rows_of[1], second(numbers))
+        st(address, rows_of[2], third(numbers))
+        st(address, rows_of[3], fourth(numbers))
 
     @inline
-    def four(at, n, m0, m1, m2, m3):
-        return Four(at[0] * n, at[1] * n, at[2] * n, at[3] * n, m0, m1, m2, m3)
+    def four(rows_of, n, m0, m1, m2, m3):
+        return Four(rows_of[0] * n, rows_of[1] * n, rows_of[2] * n, rows_of[3] * n, m0, m1, m2, m3)
 
     @inline
     def means(args, rows, row, count, n):
@@ -118,23 +118,23 @@ def _vector_statistics(S, centre):
             if n > TOGETHER * BLOCK:
                 st(rows.means, row, mean_of(long_values(args, row * n, n, ZERO), share))
             else:
-                at = places(row, count)
-                total = values(args, four(at, n, ZERO, ZERO, ZERO, ZERO), n)
-                keep(rows.means, at, mean_of(total, share))
+                rows_of = places(row, count)
+                total = values(args, four(rows_of, n, ZERO, ZERO, ZERO, ZERO), n)
+                keep(rows.means, rows_of, mean_of(total, share))
 
     @inline
     def inverses(args, rows, row, count, n):
-        share, at = 1.0 / to_real(n), places(row, count)
+        share, rows_of = 1.0 / to_real(n), places(row, count)
         m0 = m1 = m2 = m3 = ZERO
         if centre:
-            m0, m1 = ld(rows.means, at[0]), ld(rows.means, at[1])
-            m2, m3 = ld(rows.means, at[2]), ld(rows.means, at[3])
+            m0, m1 = ld(rows.means, rows_of[0]), ld(rows.means, rows_of[1])
+            m2, m3 = ld(rows.means, rows_of[2]), ld(rows.means, rows_of[3])
         if n > TOGETHER * BLOCK:
             total = long_squares(args, row * n, n, m0)
             st(rows.inverses, row, inverse_of(total, share, args.eps))
         else:
-            sums_of = squares(args, four(at, n, m0, m1, m2, m3), n)
-            keep(rows.inverses, at, inverse_of(sums_of, share, args.eps))
+            sums_of = squares(args, four(rows_of, n, m0, m1, m2, m3), n)
+            keep(rows.inverses, rows_of, inverse_of(sums_of, share, args.eps))
 
     return means, inverses
 
@@ -153,19 +153,19 @@ def _stored_rows(S, centre, vectors):
     @inline
     def line(args, base, n, mean, scale, shift):
         """Store n elements with one scale and shift."""
-        whole = n & -width
-        for i in range(base, base + whole, width):
+        full = n & -width
+        for i in range(base, base + full, width):
             store(args.y, i, fma(load(args.x, i) - mean, scale, shift), width)
-        if whole < n:
-            v = load_first(args.x, base + whole, n - whole)
-            store(args.y, base + whole, fma(v - mean, scale, shift), n - whole)
+        if full < n:
+            v = load_first(args.x, base + full, n - full)
+            store(args.y, base + full, fma(v - mean, scale, shift), n - full)
 
     @inline
-    def own(args, base, n, channel, mean, inverse, scaled, shifted, far):
+    def line_by_element(args, base, n, channel, mean, inverse, scaled, shifted, far):
         """Store n elements with a scale, a shift or both per element; `far` if no cache holds x."""
-        whole, scale, shift, address = n & -width, inverse, spread(ZERO), shift_of(args)
+        full, scale, shift, address = n & -width, inverse, spread(ZERO), shift_of(args)
         ahead = base + rows_ahead(n)
-        for i in range(0, whole, width):
+        for i in range(0, full, width):
             fetch(args.x, ahead + i)
             if far:
                 fetch(args.y, ahead + i)
@@ -174,16 +174,16 @@ def _stored_rows(S, centre, vectors):
             if shifted:
                 shift = load32(address, channel + i)
             store(args.y, base + i, fma(load(args.x, base + i) - mean, scale, shift), width)
-        if whole < n:
-            rest = n - whole
+        if full < n:
+            rest = n - full
             if scaled:
-                scale = inverse * load32_first(args.gamma, channel + whole, rest)
+                scale = inverse * load32_first(args.gamma, channel + full, rest)
             if shifted:
-                shift = load32_first(address, channel + whole, rest)
-            v = load_first(args.x, base + whole, rest)
-            store(args.y, base + whole, fma(v - mean, scale, shift), rest)
+                shift = load32_first(address, channel + full, rest)
+            v = load_first(args.x, base + full, rest)
+            store(args.y, base + full, fma(v - mean, scale, shift), rest)
 
-    return line, own
+    return line, line_by_element
 
 
 def forward(S, centre, vectors):
@@ -194,7 +194,7 @@ def forward(S, centre, vectors):
 
     spread, ldf = elements(S, vectors).spread, FP32.ld
     shift_of = beta if centre else no_shift
-    line, own = _stored_rows(S, centre, vectors)
+    line, by_element = _stored_rows(S, centre, vectors)
     means, inverses = (_vector_statistics if vectors else _statistics)(S, centre)
 
     @inline
@@ -212,15 +212,15 @@ def forward(S, centre, vectors):
                 b = ldf(shift, channel + c) if shift != 0 else ZERO
                 line(args, base + c * rows.s, rows.s, m, spread(inverse * a), spread(b))
         elif far and args.gamma != 0 and shift != 0:
-            own(args, base, n, channel, m, r, True, True, True)
+            by_element(args, base, n, channel, m, r, True, True, True)
         elif not centre and far and args.gamma != 0:
-            own(args, base, n, channel, m, r, True, False, True)
+            by_element(args, base, n, channel, m, r, True, False, True)
         elif args.gamma != 0 and shift != 0:
-            own(args, base, n, channel, m, r, True, True, False)
+            by_element(args, base, n, channel, m, r, True, True, False)
         elif args.gamma != 0:
-            own(args, base, n, channel, m, r, True, False, False)
+            by_element(args, base, n, channel, m, r, True, False, False)
         else:
-            own(args, base, n, channel, m, r, False, True, False)
+            by_element(args, base, n, channel, m, r, False, True, False)
 
     @inline
     def body(thread, nthreads, args, rows):
@@ -291,8 +291,8 @@ def _tilts(S, centre, vectors):
             r1, r2, r3 = row + min(1, count - 1), row + min(2, count - 1), row + count - 1
             m0, m1 = mean_of(rows, row), mean_of(rows, r1)
             m2, m3 = mean_of(rows, r2), mean_of(rows, r3)
-            at = Four(row * n, r1 * n, r2 * n, r3 * n, m0, m1, m2, m3)
-            t, q = four(args, at, first_channel(rows, row), n)
+            lines = Four(row * n, r1 * n, r2 * n, r3 * n, m0, m1, m2, m3)
+            t, q = four(args, lines, first_channel(rows, row), n)
             keep(places, 0, rows, row, first(t), first(q), n)
             keep(places, 1, rows, r1, second(t), second(q), n)
             keep(places, 2, rows, r2, third(t), third(q), n)
@@ -323,24 +323,24 @@ def dx(S, centre, vectors):
         return to.inverse * fma(v - to.mean, to.tilt, dz - to.level)
 
     @inline
-    def line(args, base, channel, n, to, scale, own, far):
+    def line(args, base, channel, n, to, scale, by_element, far):
         """n elements, with a gamma of their `own` or one for all; `far` if no cache holds x."""
-        whole, ahead = n & -width, base + rows_ahead(n)
-        for i in range(0, whole, width):
+        full, ahead = n & -width, base + rows_ahead(n)
+        for i in range(0, full, width):
             if far:
                 fetch(args.x, ahead + i)
                 fetch(args.dy, ahead + i)
                 fetch(args.dx, ahead + i)
-            if own:
+            if by_element:
                 scale = load32(args.gamma, channel + i)
             d = step(load(args.x, base + i), load(args.dy, base + i) * scale, to)
             if args.acc != 0:
                 d = d + load(args.dx, base + i)
             store(args.dx, base + i, d, width)
-        if whole < n:
-            i, rest = base + whole, n - whole
-            if own:
-                scale = load32_first(args.gamma, channel + whole, rest)
+        if full < n:
+            i, rest = base + full, n - full
+            if by_element:
+                scale = load32_first(args.gamma, channel + full, rest)
             d = step(load_first(args.x, i, rest), load_first(args.dy, i, rest) * scale, to)
             if args.acc != 0:
                 d = d + load_first(args.dx, i, rest)
@@ -366,11 +366,11 @@ def dx(S, centre, vectors):
     @inline
     def body(thread, nthreads, args, rows):
         (lo, hi), n, places = part(rows, thread, nthreads), rows.c * rows.s, new()
-        own = rows.s == 1 and args.gamma != 0
-        turn = TOGETHER if vectors and own and rows.groups == 1 else 1
+        by_element = rows.s == 1 and args.gamma != 0
+        turn = TOGETHER if vectors and by_element and rows.groups == 1 else 1
         for start in range(lo, hi, turn):
             count = min(turn, hi - start)
-            if own:
+            if by_element:
                 by_elements(args, rows, start, count, n, places)
             else:
                 by_maps(args, rows, start, n, places, 0)

@@ -83,10 +83,10 @@ def _by_images(S, centre, vectors):
         """Add four images, one after the other."""
         of0, of1 = statistics(rows, row), statistics(rows, row + rows.groups)
         of2 = statistics(rows, row + 2 * rows.groups)
-        of3, whole = statistics(rows, row + 3 * rows.groups), m & -width
+        of3, full = statistics(rows, row + 3 * rows.groups), m & -width
         o1, o2, o3 = offset + step, offset + 2 * step, offset + 3 * step
         far, next_four = rows.total * rows.c > UNCACHED, offset + 4 * step
-        for j in range(0, whole, width):
+        for j in range(0, full, width):
             if far:
                 for image in range(TOGETHER):
                     fetch(args.x, next_four + image * step + j)
@@ -97,8 +97,8 @@ def _by_images(S, centre, vectors):
             p, s = add(load(args.x, o2 + j), load(args.dy, o2 + j), of2, p, s)
             p, s = add(load(args.x, o3 + j), load(args.dy, o3 + j), of3, p, s)
             keep(to, j, p, s)
-        if whole < m:
-            j, rest = whole, m - whole
+        if full < m:
+            j, rest = full, m - full
             p, s = sums_of(to, j)
             i = offset + j
             p, s = add(load_first(args.x, i, rest), load_first(args.dy, i, rest), of0, p, s)

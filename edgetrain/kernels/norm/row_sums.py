@@ -110,27 +110,27 @@ def four_sums(S):
 
     def over(add, add_first):
         @inline
-        def block(args, at, start, n):
+        def block(args, lines, start, n):
             t0 = t1 = t2 = t3 = vsplat(ZERO)
-            m0, m1, m2, m3 = vsplat(at.m0), vsplat(at.m1), vsplat(at.m2), vsplat(at.m3)
-            i, whole = start, start + (n & -WIDTH)
-            while i < whole:
-                t0, t1 = add(args, at.o0 + i, m0, t0), add(args, at.o1 + i, m1, t1)
-                t2, t3 = add(args, at.o2 + i, m2, t2), add(args, at.o3 + i, m3, t3)
+            m0, m1, m2, m3 = vsplat(lines.m0), vsplat(lines.m1), vsplat(lines.m2), vsplat(lines.m3)
+            i, full_end = start, start + (n & -WIDTH)
+            while i < full_end:
+                t0, t1 = add(args, lines.o0 + i, m0, t0), add(args, lines.o1 + i, m1, t1)
+                t2, t3 = add(args, lines.o2 + i, m2, t2), add(args, lines.o3 + i, m3, t3)
                 i += WIDTH
             m = start + n - i
             if m > 0:
-                t0 = add_first(args, at.o0 + i, m, m0, t0)
-                t1 = add_first(args, at.o1 + i, m, m1, t1)
-                t2 = add_first(args, at.o2 + i, m, m2, t2)
-                t3 = add_first(args, at.o3 + i, m, m3, t3)
+                t0 = add_first(args, lines.o0 + i, m, m0, t0)
+                t1 = add_first(args, lines.o1 + i, m, m1, t1)
+                t2 = add_first(args, lines.o2 + i, m, m2, t2)
+                t3 = add_first(args, lines.o3 + i, m, m3, t3)
             return quad_sums(t0, t1, t2, t3)
 
         @inline
-        def four(args, at, n):
+        def four(args, lines, n):
             total = none()
             for start in range(0, n, BLOCK):
-                total = total + block(args, at, start, min(BLOCK, n - start))
+                total = total + block(args, lines, start, min(BLOCK, n - start))
             return total
 
         @inline
@@ -138,8 +138,10 @@ def four_sums(S):
             total, start = 0.0, 0
             while start < n:
                 more = BLOCK if n - start >= 4 * BLOCK else 0  # step between four blocks
-                at = Four(o, o + more, o + 2 * more, o + 3 * more, middle, middle, middle, middle)
-                sums = block(args, at, start, min(BLOCK, n - start))
+                lines = Four(
+                    o, o + more, o + 2 * more, o + 3 * more, middle, middle, middle, middle
+                )
+                sums = block(args, lines, start, min(BLOCK, n - start))
                 total = total + first(sums)
                 if more > 0:
                     total = total + second(sums) + third(sums) + fourth(sums)
@@ -192,31 +194,31 @@ def four_slopes(S):
         return t + dz, fma(dz, vld_first(args.x, i, m) - middle, q)
 
     @inline
-    def block(args, at, channel, start, n):
+    def block(args, lines, channel, start, n):
         t0 = t1 = t2 = t3 = q0 = q1 = q2 = q3 = vsplat(ZERO)
-        m0, m1, m2, m3 = vsplat(at.m0), vsplat(at.m1), vsplat(at.m2), vsplat(at.m3)
-        i, whole = start, start + (n & -WIDTH)
-        while i < whole:
+        m0, m1, m2, m3 = vsplat(lines.m0), vsplat(lines.m1), vsplat(lines.m2), vsplat(lines.m3)
+        i, full_end = start, start + (n & -WIDTH)
+        while i < full_end:
             scale = vld32(args.gamma, channel + i)
-            t0, q0 = add(args, at.o0 + i, scale, m0, t0, q0)
-            t1, q1 = add(args, at.o1 + i, scale, m1, t1, q1)
-            t2, q2 = add(args, at.o2 + i, scale, m2, t2, q2)
-            t3, q3 = add(args, at.o3 + i, scale, m3, t3, q3)
+            t0, q0 = add(args, lines.o0 + i, scale, m0, t0, q0)
+            t1, q1 = add(args, lines.o1 + i, scale, m1, t1, q1)
+            t2, q2 = add(args, lines.o2 + i, scale, m2, t2, q2)
+            t3, q3 = add(args, lines.o3 + i, scale, m3, t3, q3)
             i += WIDTH
         m = start + n - i
         if m > 0:
             scale = vld32_first(args.gamma, channel + i, m)
-            t0, q0 = add_first(args, at.o0 + i, m, scale, m0, t0, q0)
-            t1, q1 = add_first(args, at.o1 + i, m, scale, m1, t1, q1)
-            t2, q2 = add_first(args, at.o2 + i, m, scale, m2, t2, q2)
-            t3, q3 = add_first(args, at.o3 + i, m, scale, m3, t3, q3)
+            t0, q0 = add_first(args, lines.o0 + i, m, scale, m0, t0, q0)
+            t1, q1 = add_first(args, lines.o1 + i, m, scale, m1, t1, q1)
+            t2, q2 = add_first(args, lines.o2 + i, m, scale, m2, t2, q2)
+            t3, q3 = add_first(args, lines.o3 + i, m, scale, m3, t3, q3)
         return quad_sums(t0, t1, t2, t3), quad_sums(q0, q1, q2, q3)
 
     @inline
-    def four(args, at, channel, n):
+    def four(args, lines, channel, n):
         total, centred = none(), none()
         for start in range(0, n, BLOCK):
-            t, q = block(args, at, channel, start, min(BLOCK, n - start))
+            t, q = block(args, lines, channel, start, min(BLOCK, n - start))
             total, centred = total + t, centred + q
         return total, centred
 
@@ -260,8 +262,8 @@ def pair_slopes(S, vectors):
     @inline
     def block(args, o0, o1, n, m0, m1):
         t0 = t1 = q0 = q1 = vsplat(ZERO)
-        i, whole = 0, n & -WIDTH
-        while i < whole:
+        i, full_end = 0, n & -WIDTH
+        while i < full_end:
             t0, q0 = add(args, o0 + i, m0, t0, q0)
             t1, q1 = add(args, o1 + i, m1, t1, q1)
             i += WIDTH

@@ -237,11 +237,11 @@ def adafactor(W, G):
 def _chunks(V):
     """Inline border(n, chunk): first element of a fixed chunk, the start of a block if moments are
     in blocks."""
-    whole = isinstance(V, Packed)
+    is_packed = isinstance(V, Packed)
 
     @inline
     def border(n, chunk):
-        return part(n, chunk, CHUNKS) if whole else div(n * chunk, CHUNKS)
+        return part(n, chunk, CHUNKS) if is_packed else div(n * chunk, CHUNKS)
 
     return border
 

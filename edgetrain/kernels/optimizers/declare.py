@@ -19,20 +19,20 @@ def declare(rule: Rule) -> None:
     writes = " ".join(f"{operand}={role}" for operand, role in roles.items())
     letters = letters_of(rule.states)
     declaration = {"module": rule.module, "blocks": " ".join(letters)}
-    own = f"ctl:m:i64[64] n key=compared {rule.numbers}"
+    words = f"ctl:m:i64[64] n key=compared {rule.numbers}"
     sums = f"sums:{{}}:f64[{CHUNKS * rule.sums}] " if rule.sums else ""
     if rule.sums:
         read = f"{_operands(rule, 'r', 'n', 'n')} {sums.format('m')}ctl:r:i64[64] n {rule.numbers}"
         kernel(f"{rule.name}_sums", read, **declaration)(_factory(rule, "sums"))
     declaration |= {"writes": writes}
-    moved = f"{_operands(rule, 'm', 'n', 'n')} {sums.format('r')}{own}"
+    moved = f"{_operands(rule, 'm', 'n', 'n')} {sums.format('r')}{words}"
     kernel(rule.name, moved, **declaration)(_factory(rule, "whole"))
     when = " and ".join(["lanes > 1", *map(of_numbers, letters)])
     if rule.wide:
         kernel(rule.name, moved, **declaration, variant="wide", when=when)(_factory(rule, "wide"))
     if not rule.sums:
-        own = f"{LAYER_OPERANDS} {rule.numbers}"
-        layer = f"{_operands(rule, 'm', 'slots', 'room')} {own}"
+        words = f"{LAYER_OPERANDS} {rule.numbers}"
+        layer = f"{_operands(rule, 'm', 'slots', 'room')} {words}"
         declaration |= {"blocks": "", "check": LAYER_CHECK}
         kernel(f"csr_{rule.name}", layer, **declaration)(_factory(rule, "layer"))
         if rule.wide:
@@ -44,9 +44,9 @@ def letters_of(states: Sequence[State]) -> list[str]:
     """Storage variables of a declaration: W, G, then one for each state."""
     out = ["W", "G"]
     for state in states:
-        own = state.operand[0].upper()
+        letter = state.operand[0].upper()
         free = (chr(code) for code in range(ord("A"), ord("Z")) if chr(code) not in out)
-        out.append(own if own not in out else next(free))
+        out.append(letter if letter not in out else next(free))
     return out
 
 

@@ -98,10 +98,10 @@ def _runs(
 
     @inline
     def store(args, buffers, i, count, key, last, scale):
-        own = last if shared else hash32(key, salt)
+        bits = last if shared else hash32(key, salt)
         if is_there(args):
-            store_one(address(args), i, count, buffers[0], own, scale)
-        store_rest(args, buffers[1:], i, count, key, own, scale)
+            store_one(address(args), i, count, buffers[0], bits, scale)
+        store_rest(args, buffers[1:], i, count, key, bits, scale)
 
     @inline
     def read(args, buffers, j):
@@ -279,7 +279,7 @@ def sums(rule: "Rule", W: Storage, G: Storage, *storages: Storage) -> Callable:
 def _sums(count: int) -> tuple[Callable, Callable, Callable]:
     """Inline (zeros, add, put) on tuples of `count` float64."""
     if count == 0:
-        nothing = inline(lambda at, chunk, sums: None)
+        nothing = inline(lambda address, chunk, sums: None)
         return inline(lambda: ()), inline(lambda sums, terms: ()), nothing
     zeros_rest, add_rest, put_rest = _sums(count - 1)
 
@@ -292,9 +292,9 @@ def _sums(count: int) -> tuple[Callable, Callable, Callable]:
         return (sums[0] + terms[0],) + add_rest(sums[1:], terms[1:])
 
     @inline
-    def put_all(at, chunk, sums):
-        st_f64(at, chunk, sums[0])
-        put_rest(at + 8 * CHUNKS, chunk, sums[1:])
+    def put_all(address, chunk, sums):
+        st_f64(address, chunk, sums[0])
+        put_rest(address + 8 * CHUNKS, chunk, sums[1:])
 
     return zeros, add, put_all
 
@@ -349,15 +349,15 @@ def _lanes(
 
     @inline
     def load(args, i, count, scale):
-        own = load_one(address(args), i, count, scale) if is_there(args) else vsplat(ZERO)
-        return (own,) + load_rest(args, i, count, scale)
+        first = load_one(address(args), i, count, scale) if is_there(args) else vsplat(ZERO)
+        return (first,) + load_rest(args, i, count, scale)
 
     @inline
     def store(args, i, numbers, count, draw, last, scale, peak):
-        own = last if shared else mix(draw.counter + (hash32(draw.key, salt) - draw.key))
+        bits = last if shared else mix(draw.counter + (hash32(draw.key, salt) - draw.key))
         if is_there(args):
-            peak = store_one(address(args), i, numbers[0], count, own, scale, peak)
-        return store_rest(args, i, numbers[1:], count, draw, own, scale, peak)
+            peak = store_one(address(args), i, numbers[0], count, bits, scale, peak)
+        return store_rest(args, i, numbers[1:], count, draw, bits, scale, peak)
 
     @inline
     def note(args, peak, scale):
@@ -404,13 +404,13 @@ def _wide(rule: "Rule", span: Span, W: Storage, G: Storage, *storages: Storage) 
         by = per_step(args, ld_f64(args.ctl, LR))
         scale = state_scale(args.ctl)
         peak = ints(vsplat(ZERO))
-        whole, count = lo + ((max(hi - lo, 0) >> 4) << 4), counter(lo, key)
-        for i in range(lo, whole, WIDTH):
+        full_end, count = lo + ((max(hi - lo, 0) >> 4) << 4), counter(lo, key)
+        for i in range(lo, full_end, WIDTH):
             peak = turn(args, grads, i, WIDTH, by, factor, _Draw(count, key), scale, peak)
             count = count + PASS
-        if whole < hi:
-            left = hi - whole
-            peak = turn(args, grads, whole, left, by, factor, _Draw(count, key), scale, peak)
+        if full_end < hi:
+            left = hi - full_end
+            peak = turn(args, grads, full_end, left, by, factor, _Draw(count, key), scale, peak)
         note(args, peak, scale)
 
     return run

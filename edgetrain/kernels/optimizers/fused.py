@@ -50,8 +50,8 @@ def fused_begin():
             st_f64(args.ctl, control.GRAD_NORM, 0.0)
             if counted:
                 st_i64(args.ctl, control.ADAM_T, ld_i64(args.ctl, control.ADAM_T) + 1)
-                one, two = ld_f64(args.ctl, control.BIAS1), ld_f64(args.ctl, control.BIAS2)
-                st_f64(args.ctl, control.BIAS1, one + np.float64(args.c1) * (1.0 - one))
+                first, two = ld_f64(args.ctl, control.BIAS1), ld_f64(args.ctl, control.BIAS2)
+                st_f64(args.ctl, control.BIAS1, first + np.float64(args.c1) * (1.0 - first))
                 st_f64(args.ctl, control.BIAS2, two + np.float64(args.c2) * (1.0 - two))
 
     return run

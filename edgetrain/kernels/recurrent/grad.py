@@ -66,8 +66,8 @@ def recurrent_dr(S, P, G):
     @inline
     def span(args, a, rows, w, count):
         for first in range(0, count, CHAIN):
-            left = Factor(a.address, a.at + first * a.step, 1, a.step)
-            right = Factor(w.address, w.at + first * w.row, w.row, 1)
+            left = Factor(a.address, a.offset + first * a.step, 1, a.step)
+            right = Factor(w.address, w.offset + first * w.row, w.row, 1)
             multiply(left, rows, right, args.n, min(CHAIN, count - first), args.ws, wide(args.n))
 
     @inline

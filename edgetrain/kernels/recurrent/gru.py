@@ -76,40 +76,40 @@ def _forward_cell(V, P, S) -> Forward:
         """Compute z, r and q of a block."""
         bz, br, _, bq = blocks
         z, r, q = new(), new(), new()
-        at, n, m, own = spot.gates, args.n, spot.m, spot.product
-        gate(z, args.gates, at, products, own, bz, m)
-        gate(r, args.gates, at + n, products, own + UNITS, br, m)
+        offset, n, m, product = spot.gates, args.n, spot.m, spot.product
+        gate(z, args.gates, offset, products, product, bz, m)
+        gate(r, args.gates, offset + n, products, product + UNITS, br, m)
         squash_sigmoid(z)
         squash_sigmoid(r)
         if args.after:
-            load32(q, products, own + 2 * UNITS, m)
+            load32(q, products, product + 2 * UNITS, m)
             for j in range(LANES):
                 put(q, j, get(q, j) + get(bq, j))
         else:
             state(q, args.y, spot.y_before, args.h0, spot.state, m)
             for j in range(LANES):
                 put(q, j, get(q, j) * get(r, j))
-        store(z, args.gates, at, m)
-        store(r, args.gates, at + n, m)
-        store(q, args.gates, at + 3 * n, m)
+        store(z, args.gates, offset, m)
+        store(r, args.gates, offset + n, m)
+        store(q, args.gates, offset + 3 * n, m)
 
     @inline
     def closing(args, bn, products, spot):
         """Compute n and h of a block."""
         z, c, r, q = new(), new(), new(), new()
-        at, n, m = spot.gates, args.n, spot.m
+        offset, n, m = spot.gates, args.n, spot.m
         if args.after:
-            load(c, args.gates, at + 2 * n, m)
-            load(r, args.gates, at + n, m)
-            load(q, args.gates, at + 3 * n, m)
+            load(c, args.gates, offset + 2 * n, m)
+            load(r, args.gates, offset + n, m)
+            load(q, args.gates, offset + 3 * n, m)
             for j in range(LANES):
                 put(c, j, get(c, j) + get(bn, j) + get(r, j) * get(q, j))
         else:
-            gate(c, args.gates, at + 2 * n, products, spot.product + 2 * UNITS, bn, m)
+            gate(c, args.gates, offset + 2 * n, products, spot.product + 2 * UNITS, bn, m)
         squash_tanh(c)
-        store(c, args.gates, at + 2 * n, m)
-        load(z, args.gates, at, m)
-        load(c, args.gates, at + 2 * n, m)
+        store(c, args.gates, offset + 2 * n, m)
+        load(z, args.gates, offset, m)
+        load(c, args.gates, offset + 2 * n, m)
         state(q, args.y, spot.y_before, args.h0, spot.state, m)
         for j in range(LANES):
             put(q, j, (ONE - get(z, j)) * get(c, j) + get(z, j) * get(q, j))
@@ -131,9 +131,9 @@ def _forward_cell(V, P, S) -> Forward:
         """Copy q to the rows of scratch."""
         buffer = new()
         for i in range(task.rows):
-            at = (((task.side * args.t + now) * args.b + task.first + i) * 4 + 3) * args.n
+            offset = (((task.side * args.t + now) * args.b + task.first + i) * 4 + 3) * args.n
             for u in range(0, args.n, UNITS):
-                load(buffer, args.gates, at + u, min(UNITS, args.n - u))
+                load(buffer, args.gates, offset + u, min(UNITS, args.n - u))
                 store32(buffer, args.ws, i * wide(args.n) + u, min(UNITS, wide(args.n) - u))
 
     @inline
@@ -174,49 +174,49 @@ def _backward_cell(P, S) -> Backward:
     def opening(args, dh, space, spot):
         """Compute the gradients of z and n, and with `after` of r and q, from dh."""
         z, r, c, q = new(), new(), new(), new()
-        at, n, m, products, own = spot.gates, args.n, spot.m, space.products, spot.product
-        load(z, args.gates, at, m)
-        load(c, args.gates, at + 2 * n, m)
+        offset, n, m, products, product = spot.gates, args.n, spot.m, space.products, spot.product
+        load(z, args.gates, offset, m)
+        load(c, args.gates, offset + 2 * n, m)
         state(q, args.y, spot.y_before, args.h0, spot.state, m)
         for j in range(LANES):
             g, vz, vc = get(dh, j), get(z, j), get(c, j)
             put(dh, j, g * vz)
             put(z, j, g * (get(q, j) - vc) * vz * (ONE - vz))
             put(c, j, g * (ONE - vz) * (ONE - vc * vc))
-        add_to(space.h_next, spot.own, dh, m)
-        store(z, args.dgates, at, m)
-        store32(z, products, own, LANES)
+        add_to(space.h_next, spot.unit, dh, m)
+        store(z, args.dgates, offset, m)
+        store32(z, products, product, LANES)
         if args.after:
-            load(r, args.gates, at + n, m)
-            load(q, args.gates, at + 3 * n, m)
+            load(r, args.gates, offset + n, m)
+            load(q, args.gates, offset + 3 * n, m)
             for j in range(LANES):
                 g, v = get(c, j), get(r, j)
                 put(r, j, g * get(q, j) * v * (ONE - v))
                 put(q, j, g * v)
-            store(r, args.dgates, at + n, m)
-            store(q, args.dgates, at + 3 * n, m)
-            store32(r, products, own + UNITS, LANES)
-            store32(q, products, own + 2 * UNITS, LANES)
+            store(r, args.dgates, offset + n, m)
+            store(q, args.dgates, offset + 3 * n, m)
+            store32(r, products, product + UNITS, LANES)
+            store32(q, products, product + 2 * UNITS, LANES)
         else:
-            store32(c, products, own + 2 * UNITS, LANES)
-        store(c, args.dgates, at + 2 * n, m)
+            store32(c, products, product + 2 * UNITS, LANES)
+        store(c, args.dgates, offset + 2 * n, m)
 
     @inline
     def closing(args, space, spot):
         """Compute the gradient of r from that of r h."""
         r, h, q = new(), new(), new()
-        at, n, m = spot.gates, args.n, spot.m
-        load(r, args.gates, at + n, m)
-        load(q, args.gates, at + 3 * n, m)
+        offset, n, m = spot.gates, args.n, spot.m
+        load(r, args.gates, offset + n, m)
+        load(q, args.gates, offset + 3 * n, m)
         state(h, args.y, spot.y_before, args.h0, spot.state, m)
-        store(q, args.dgates, at + 3 * n, m)
-        load32(q, space.extra, spot.own, m)
+        store(q, args.dgates, offset + 3 * n, m)
+        load32(q, space.extra, spot.unit, m)
         for j in range(LANES):
             g, v = get(q, j), get(r, j)
             put(q, j, g * v)
             put(r, j, g * get(h, j) * v * (ONE - v))
-        add_to(space.h_next, spot.own, q, m)
-        store(r, args.dgates, at + n, m)
+        add_to(space.h_next, spot.unit, q, m)
+        store(r, args.dgates, offset + n, m)
         store32(r, space.products, spot.product + UNITS, LANES)
 
     @inline

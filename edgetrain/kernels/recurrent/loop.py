@@ -90,31 +90,31 @@ def forward(W, S, P, cell: Forward) -> Callable:
         height, each = tasks(args.b, args.d, args.n, nthreads)
         products, all_tasks = args.ws + 4 * min(height, args.b) * wide(args.n), args.d * each
         for p in range(div(all_tasks * thread, nthreads), div(all_tasks * (thread + 1), nthreads)):
-            own = task(args, p, height, each)
+            job = task(args, p, height, each)
             for s in range(args.t):
-                now = args.t - 1 - s if own.backwards else s
-                gather(args, own, now)
+                now = args.t - 1 - s if job.backwards else s
+                gather(args, job, now)
                 for turn in range(turns(args)):
                     if turn == 1:
-                        between(args, own, now)
+                        between(args, job, now)
                     for u in range(0, args.n, UNITS):
                         m = min(UNITS, args.n - u)
                         for q in range(gates):
                             if takes(args, turn, q):
-                                at = ((own.side * gates + q) * args.n + u) * args.n
+                                offset = ((job.side * gates + q) * args.n + u) * args.n
                                 to = 4 * UNITS * q
                                 h, n = Factor(args.ws, 0, wide(args.n), 1), args.n
-                                r = Factor(args.r, at, n, 1)
-                                product(h, own.rows, r, m, n, products + to, SIDES)
-                        constants(blocks, args, own.side, u, m)
-                        for i in range(own.rows):
-                            count = length(args, own.first + i)
-                            here = spot(args, own, slots, now, count, i, u)
+                                r = Factor(args.r, offset, n, 1)
+                                product(h, job.rows, r, m, n, products + to, SIDES)
+                        constants(blocks, args, job.side, u, m)
+                        for i in range(job.rows):
+                            count = length(args, job.first + i)
+                            here = spot(args, job, slots, now, count, i, u)
                             if now >= count:
                                 ended(args, none, here)
                             else:
                                 step(args, blocks, products, here, turn)
-            finish(args, own)
+            finish(args, job)
 
     return run
 
@@ -174,8 +174,8 @@ def _ended(S, gates: int, slots: int) -> Callable:
         if turn == 0:
             for q in range(slots):
                 store(buffer, args.dgates, spot.gates + q * args.n, spot.m)
-            load32(buffer, space.h, spot.own, spot.m)
-            add_to(space.h_next, spot.own, buffer, spot.m)
+            load32(buffer, space.h, spot.unit, spot.m)
+            add_to(space.h_next, spot.unit, buffer, spot.m)
 
     return ended
 
@@ -193,34 +193,34 @@ def backward(W, S, cell: Backward) -> Callable:
         part, all_tasks = 4 * min(height, args.b) * wide(args.n), args.d * each
         extra, products = args.ws + 2 * part, args.ws + parts * part
         for p in range(div(all_tasks * thread, nthreads), div(all_tasks * (thread + 1), nthreads)):
-            own = task(args, p, height, each)
-            start_h(args, own, args.ws, args.dyh)
-            start(args, own, extra)
+            job = task(args, p, height, each)
+            start_h(args, job, args.ws, args.dyh)
+            start(args, job, extra)
             for s in range(args.t):
-                now = s if own.backwards else args.t - 1 - s
+                now = s if job.backwards else args.t - 1 - s
                 odd = s & 1
                 space = Space(args.ws + part * odd, args.ws + part * (1 - odd), extra, products)
-                reset(space.h_next, own.rows, args.n)
-                fresh(args, own, extra)
+                reset(space.h_next, job.rows, args.n)
+                fresh(args, job, extra)
                 for turn in range(turns(args)):
                     for u in range(0, args.n, UNITS):
                         m = min(UNITS, args.n - u)
-                        constants(blocks, args, own.side, u, m)
-                        for i in range(own.rows):
-                            count = length(args, own.first + i)
-                            here = spot(args, own, slots, now, count, i, u)
+                        constants(blocks, args, job.side, u, m)
+                        for i in range(job.rows):
+                            count = length(args, job.first + i)
+                            here = spot(args, job, slots, now, count, i, u)
                             if now >= count:
                                 ended(args, space, here, turn)
                             else:
-                                last = now == (0 if own.backwards else count - 1)
+                                last = now == (0 if job.backwards else count - 1)
                                 step(args, blocks, space, here, turn, last)
                         for q in range(gates):
                             if takes(args, turn, q):
                                 a = Factor(products, UNITS * q, SIDES, 1)
-                                at = ((own.side * gates + q) * args.n + u) * args.n
-                                r, out = Factor(args.r, at, args.n, 1), target(args, q, space)
-                                multiply(a, own.rows, r, args.n, m, out, wide(args.n))
-            leave(args, own, args.dh0, args.ws + part * (args.t & 1))
-            finish(args, own, extra)
+                                offset = ((job.side * gates + q) * args.n + u) * args.n
+                                r, out = Factor(args.r, offset, args.n, 1), target(args, q, space)
+                                multiply(a, job.rows, r, args.n, m, out, wide(args.n))
+            leave(args, job, args.dh0, args.ws + part * (args.t & 1))
+            finish(args, job, extra)
 
     return run

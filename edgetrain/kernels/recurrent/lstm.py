@@ -67,11 +67,11 @@ def _forward_cell(V, O, P, Q, S) -> Forward:  # noqa: E741
         """Compute the gates, c and h of a block."""
         pi, po, pf, bi, bo, bf, bc = blocks
         i, o, f, c, old = new(), new(), new(), new(), new()
-        at, n, m, own = spot.gates, args.n, spot.m, spot.product
-        gate(i, args.gates, at, products, own, bi, m)
-        gate(o, args.gates, at + n, products, own + UNITS, bo, m)
-        gate(f, args.gates, at + 2 * n, products, own + 2 * UNITS, bf, m)
-        gate(c, args.gates, at + 3 * n, products, own + 3 * UNITS, bc, m)
+        offset, n, m, product = spot.gates, args.n, spot.m, spot.product
+        gate(i, args.gates, offset, products, product, bi, m)
+        gate(o, args.gates, offset + n, products, product + UNITS, bo, m)
+        gate(f, args.gates, offset + 2 * n, products, product + 2 * UNITS, bf, m)
+        gate(c, args.gates, offset + 3 * n, products, product + 3 * UNITS, bc, m)
         cell_state(old, args.cells, spot.cell_before, args.c0, spot.state, m)
         if args.peep != 0:
             _plus(i, pi, old)
@@ -79,15 +79,15 @@ def _forward_cell(V, O, P, Q, S) -> Forward:  # noqa: E741
         squash_sigmoid(i)
         squash_sigmoid(f)
         squash_tanh(c)
-        store(i, args.gates, at, m)
-        store(f, args.gates, at + 2 * n, m)
-        store(c, args.gates, at + 3 * n, m)
+        store(i, args.gates, offset, m)
+        store(f, args.gates, offset + 2 * n, m)
+        store(c, args.gates, offset + 3 * n, m)
         for j in range(LANES):
             put(c, j, get(f, j) * get(old, j) + get(i, j) * get(c, j))
         if args.peep != 0:
             _plus(o, po, c)
         squash_sigmoid(o)
-        store(o, args.gates, at + n, m)
+        store(o, args.gates, offset + n, m)
         store(c, args.cells, spot.cell, m)
         for j in range(LANES):
             put(o, j, get(o, j) * tanh(get(c, j)))
@@ -136,13 +136,13 @@ def _backward_cell(O, Q, S) -> Backward:  # noqa: E741
         that of the previous c."""
         pi, po, pf = blocks
         i, o, f, g, c, dh, dc = new(), new(), new(), new(), new(), new(), new()
-        at, n, m, products, own = spot.gates, args.n, spot.m, space.products, spot.product
+        offset, n, m, products, product = spot.gates, args.n, spot.m, space.products, spot.product
         arrive(dh, space.h, args.dy, args.dyh, spot, last)
         arrive(dc, space.extra, 0, args.dyc, spot, last)
-        load(i, args.gates, at, m)
-        load(o, args.gates, at + n, m)
-        load(f, args.gates, at + 2 * n, m)
-        load(g, args.gates, at + 3 * n, m)
+        load(i, args.gates, offset, m)
+        load(o, args.gates, offset + n, m)
+        load(f, args.gates, offset + 2 * n, m)
+        load(g, args.gates, offset + 3 * n, m)
         load(c, args.cells, spot.cell, m)
         for j in range(LANES):
             e, h, v = tanh(get(c, j)), get(dh, j), get(o, j)
@@ -160,15 +160,15 @@ def _backward_cell(O, Q, S) -> Backward:  # noqa: E741
         if args.peep != 0:
             _plus(dc, pi, i)
             _plus(dc, pf, f)
-        store(i, args.dgates, at, m)
-        store(o, args.dgates, at + n, m)
-        store(f, args.dgates, at + 2 * n, m)
-        store(g, args.dgates, at + 3 * n, m)
-        store32(i, products, own, LANES)
-        store32(o, products, own + UNITS, LANES)
-        store32(f, products, own + 2 * UNITS, LANES)
-        store32(g, products, own + 3 * UNITS, LANES)
-        store32(dc, space.extra, spot.own, m)
+        store(i, args.dgates, offset, m)
+        store(o, args.dgates, offset + n, m)
+        store(f, args.dgates, offset + 2 * n, m)
+        store(g, args.dgates, offset + 3 * n, m)
+        store32(i, products, product, LANES)
+        store32(o, products, product + UNITS, LANES)
+        store32(f, products, product + 2 * UNITS, LANES)
+        store32(g, products, product + 3 * UNITS, LANES)
+        store32(dc, space.extra, spot.unit, m)
 
     @inline
     def start(args, task, cells):

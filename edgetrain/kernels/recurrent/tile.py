@@ -16,10 +16,10 @@ from ..language.tile import TALL, dot_tile, outer_tile
 
 
 class Factor(NamedTuple):
-    """A matrix whose element (i, j) is `at` + i * row + j * step elements after an address."""
+    """A matrix whose element (i, j) is `offset` + i * row + j * step elements after an address."""
 
     address: int
-    at: int
+    offset: int
     row: int
     step: int
 
@@ -51,7 +51,7 @@ def dots(storage):
 
     @inline
     def multiply(h, rows, w, columns, terms, out, out_step):
-        left, right = h.address + 4 * h.at, w.address + w.at * nbytes
+        left, right = h.address + 4 * h.offset, w.address + w.offset * nbytes
         product(left, h.row, rows, right, w.row, columns, terms, out, out_step)
 
     return multiply
@@ -85,7 +85,7 @@ def outer(left, right):
 
     @inline
     def multiply(a, rows, w, columns, terms, out, out_step):
-        source, weights = a.address + a.at * lbytes, w.address + w.at * rbytes
+        source, weights = a.address + a.offset * lbytes, w.address + w.offset * rbytes
         product(source, a.row, a.step, rows, weights, w.row, columns, terms, out, out_step)
 
     return multiply

@@ -49,7 +49,7 @@ class Spot(NamedTuple):
       gates: of the block in the first slot.
       y_before, cell_before: of the step that this one starts from; -1: the initial state.
       state: in states of one time.
-      own, product: in rows of states and of products in scratch.
+      unit, product: in rows of states and of products in scratch.
       m: units of the block.
     """
 
@@ -59,54 +59,54 @@ class Spot(NamedTuple):
     y_before: int
     cell_before: int
     state: int
-    own: int
+    unit: int
     product: int
     m: int
 
 
 @functools.cache
 def loader(storage):
-    """load(buffer, address, at, m): load UNITS elements at `at`, 0 from the m-th on. Not
+    """load(buffer, address, offset, m): load UNITS elements at `offset`, 0 from the m-th on. Not
     inlined."""
     load, put32 = storage.ld, FP32.st
 
-    def fetch(buffer, address, at, m):
+    def fetch(buffer, address, offset, m):
         if m == LANES:
             for j in range(LANES):
-                put32(buffer, j, load(address, at + j))
+                put32(buffer, j, load(address, offset + j))
         else:
             for j in range(m):
-                put32(buffer, j, load(address, at + j))
+                put32(buffer, j, load(address, offset + j))
             for j in range(m, LANES):
                 put32(buffer, j, ZERO)
 
     fetch = outline(f"et_recurrent_load_{storage.name}", fetch)
 
     @inline
-    def load64(buffer, address, at, m):
-        fetch(address_of(buffer), address, at, m)
+    def load64(buffer, address, offset, m):
+        fetch(address_of(buffer), address, offset, m)
 
     return load64
 
 
 @functools.cache
 def storer(storage):
-    """store(buffer, address, at, m): store the first m elements from `at` on. Not inlined."""
+    """store(buffer, address, offset, m): store m elements from `offset` on. Not inlined."""
     get32, store = FP32.ld, storage.st
 
-    def keep(buffer, address, at, m):
+    def keep(buffer, address, offset, m):
         if m == LANES:
             for j in range(LANES):
-                store(address, at + j, get32(buffer, j))
+                store(address, offset + j, get32(buffer, j))
         else:
             for j in range(m):
-                store(address, at + j, get32(buffer, j))
+                store(address, offset + j, get32(buffer, j))
 
     keep = outline(f"et_recurrent_store_{storage.name}", keep)
 
     @inline
-    def store64(buffer, address, at, m):
-        keep(address_of(buffer), address, at, m)
+    def store64(buffer, address, offset, m):
+        keep(address_of(buffer), address, offset, m)
 
     return store64
 
@@ -177,8 +177,8 @@ def spot(args, task, slots, now, count, i, u):
     cell_before = ((task.side * args.t + then) * args.b + row) * args.n + u if then >= 0 else -1
     y_before = ((then * args.d + task.side) * args.b + row) * args.n + u if then >= 0 else -1
     gates, state = (cell - u) * slots + u, (task.side * args.b + row) * args.n + u
-    own, product, m = i * wide(args.n) + u, i * SIDES, min(UNITS, args.n - u)
-    return Spot(gates, y, cell, y_before, cell_before, state, own, product, m)
+    unit, product, m = i * wide(args.n) + u, i * SIDES, min(UNITS, args.n - u)
+    return Spot(gates, y, cell, y_before, cell_before, state, unit, product, m)
 
 
 @inline
@@ -190,14 +190,14 @@ def clear(buffer):
 
 @functools.cache
 def states(S, P):
-    """state(buffer, y, at, initial, at_initial, m): load units from `at`, or if it is negative from
-    the initial states."""
+    """state(buffer, y, offset, initial, at_initial, m): load units from `offset` on, if it is
+    negative from the initial states."""
     load, load_initial = loader(S), loader(P)
 
     @inline
-    def state(buffer, y, at, initial, at_initial, m):
-        if at >= 0:
-            load(buffer, y, at, m)
+    def state(buffer, y, offset, initial, at_initial, m):
+        if offset >= 0:
+            load(buffer, y, offset, m)
         elif initial != 0:
             load_initial(buffer, initial, at_initial, m)
         else:
@@ -220,8 +220,10 @@ def gatherer(S, P):
             then = before(now, length(args, row), task.backwards)
             for u in range(0, args.n, UNITS):
                 m = min(UNITS, args.n - u)
-                at = ((then * args.d + task.side) * args.b + row) * args.n + u if then >= 0 else -1
-                state(buffer, args.y, at, args.h0, (task.side * args.b + row) * args.n + u, m)
+                offset = (
+                    ((then * args.d + task.side) * args.b + row) * args.n + u if then >= 0 else -1
+                )
+                state(buffer, args.y, offset, args.h0, (task.side * args.b + row) * args.n + u, m)
                 store32(buffer, args.ws, i * wide(args.n) + u, min(UNITS, wide(args.n) - u))
 
     return gather
@@ -255,9 +257,9 @@ def gate_loader(S):
     load = loader(S)
 
     @inline
-    def gate(buffer, gates, at, ws, ws_at, bias, m):
+    def gate(buffer, gates, offset, ws, ws_at, bias, m):
         product = new()
-        load(buffer, gates, at, m)
+        load(buffer, gates, offset, m)
         load32(product, ws, ws_at, m)
         for j in range(LANES):
             put(buffer, j, get(buffer, j) + get(product, j) + get(bias, j))
@@ -284,10 +286,12 @@ def finals(S, P):
             count = length(args, row)
             last = 0 if task.backwards else count - 1
             for u in range(0, args.n, UNITS):
-                m, own = min(UNITS, args.n - u), (task.side * args.b + row) * args.n + u
-                at = (last * y_time + task.side * y_side + row) * args.n + u if count > 0 else -1
-                state(buffer, y, at, initial, own, m)
-                store(buffer, out, own, m)
+                m, target = min(UNITS, args.n - u), (task.side * args.b + row) * args.n + u
+                offset = (
+                    (last * y_time + task.side * y_side + row) * args.n + u if count > 0 else -1
+                )
+                state(buffer, y, offset, initial, target, m)
+                store(buffer, out, target, m)
 
     return final
 
@@ -314,7 +318,7 @@ def carriers(S):
     def arrive(buffer, ws, dy, d_last, spot, last):
         """buffer = gradient that flows back + gradient of this step (+ of the last state)."""
         more = new()
-        load32(buffer, ws, spot.own, spot.m)
+        load32(buffer, ws, spot.unit, spot.m)
         if dy != 0:
             load(more, dy, spot.y, spot.m)
             for j in range(LANES):
@@ -328,13 +332,13 @@ def carriers(S):
 
 
 @inline
-def add_to(ws, at, buffer, m):
+def add_to(ws, offset, buffer, m):
     """Scratch += buffer."""
     old = new()
-    load32(old, ws, at, m)
+    load32(old, ws, offset, m)
     for j in range(LANES):
         put(old, j, get(old, j) + get(buffer, j))
-    store32(old, ws, at, m)
+    store32(old, ws, offset, m)
 
 
 @inline

@@ -48,10 +48,10 @@ def _forward(name):
             values = new()
             nk, nr = count(args.k), count(args.r)
             for q in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
-                at, top, total = place(q, args.k, args.ks), ZERO if norm else -INF, 0.0
+                offset, top, total = place(q, args.k, args.ks), ZERO if norm else -INF, 0.0
                 for i in range(0, nr if not summed else 0, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, args.x, at, i, m, args.r, args.rs)
+                    fill(values, args.x, offset, i, m, args.r, args.rs)
                     for j in range(m):
                         v = get(values, j)
                         top = larger(top, fabs(v) if norm else v)
@@ -62,7 +62,7 @@ def _forward(name):
                     top = ZERO
                 for i in range(0, nr, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, args.x, at, i, m, args.r, args.rs)
+                    fill(values, args.x, offset, i, m, args.r, args.rs)
                     for j in range(m):
                         total += np.float64(term(get(values, j), top, args.p))
                 st(args.y, q, end(single(total), top, args.p))
@@ -109,24 +109,24 @@ def _backward(name):
             values, old = new(), new()
             nk, nr = count(args.k), count(args.r)
             for q in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
-                at, y, dy, total = place(q, args.k, args.ks), ld(args.y, q), ld(args.dy, q), 0.0
+                offset, y, dy, total = place(q, args.k, args.ks), ld(args.y, q), ld(args.dy, q), 0.0
                 for i in range(0, nr if summed else 0, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, args.x, at, i, m, args.r, args.rs)
+                    fill(values, args.x, offset, i, m, args.r, args.rs)
                     for j in range(m):
                         total += np.float64(get(values, j))
                 if summed:
                     y = single(total)
                 for i in range(0, nr, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, args.x, at, i, m, args.r, args.rs)
+                    fill(values, args.x, offset, i, m, args.r, args.rs)
                     for j in range(m):
                         put(values, j, dy * slope(get(values, j), y, args.p))
                     if args.acc:
-                        fill(old, args.dx, at, i, m, args.r, args.rs)
+                        fill(old, args.dx, offset, i, m, args.r, args.rs)
                         for j in range(m):
                             put(values, j, get(values, j) + get(old, j))
-                    spill(values, args.dx, at, i, m, args.r, args.rs, u32(0))
+                    spill(values, args.dx, offset, i, m, args.r, args.rs, u32(0))
 
         return run
 

@@ -23,15 +23,15 @@ def reduce_prod_bwd(S):
     def run(thread, nthreads, args):
         nk, nr = count(args.k), count(args.r)
         for q in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
-            at, product, zeros = place(q, args.k, args.ks), 1.0, 0
+            offset, product, zeros = place(q, args.k, args.ks), 1.0, 0
             for r in range(nr):
-                v = float(ld(args.x, at + place(r, args.r, args.rs)))
+                v = float(ld(args.x, offset + place(r, args.r, args.rs)))
                 if v == 0.0:
                     zeros += 1
                 else:
                     product *= v
             for r in range(nr):
-                i = at + place(r, args.r, args.rs)
+                i = offset + place(r, args.r, args.rs)
                 v = float(ld(args.x, i))
                 if v == 0.0:
                     share = product if zeros == 1 else 0.0

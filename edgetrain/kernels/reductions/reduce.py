@@ -61,12 +61,12 @@ def _extreme_bwd(S):
         values, old = new(), new()
         nk, nr = count(args.k), count(args.r)
         for q in range(div(nk * thread, nthreads), div(nk * (thread + 1), nthreads)):
-            at = place(q, args.k, args.ks)
+            offset = place(q, args.k, args.ks)
             extreme, ties, share = ld(args.y, q), 0, ZERO
             for t in range(2):
                 for i in range(0, nr, BLOCK):
                     m = min(BLOCK, nr - i)
-                    fill(values, args.x, at, i, m, args.r, args.rs)
+                    fill(values, args.x, offset, i, m, args.r, args.rs)
                     if t == 0:
                         for j in range(m):
                             ties += get(values, j) == extreme
@@ -75,10 +75,10 @@ def _extreme_bwd(S):
                         v = get(values, j)
                         put(values, j, share if v == extreme or v != v else ZERO)
                     if args.acc:
-                        fill(old, args.dx, at, i, m, args.r, args.rs)
+                        fill(old, args.dx, offset, i, m, args.r, args.rs)
                         for j in range(m):
                             put(values, j, get(values, j) + get(old, j))
-                    spill(values, args.dx, at, i, m, args.r, args.rs, u32(0))
+                    spill(values, args.dx, offset, i, m, args.r, args.rs, u32(0))
                 share = ld(args.y, q) * ZERO + ld(args.dy, q) * (ONE / to_float(max(ties, 1)))
 
     return run

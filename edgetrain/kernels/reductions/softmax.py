@@ -23,18 +23,18 @@ def _highest(S):
     ld = loads_apart(S)
 
     @inline
-    def raise_to(args, at, lane, m, top):
+    def raise_to(args, offset, lane, m, top):
         for j in range(m):
-            v = ld(args.x, at + j)
+            v = ld(args.x, offset + j)
             put(top, lane + j, v if v > get(top, lane + j) else get(top, lane + j))
 
     @inline
-    def highest(args, base, step, blocks, whole, columns, top):
+    def highest(args, base, step, blocks, full_blocks, columns, top):
         for j in range(LANES):
             put(top, j, -INF)
-        for t in range(whole):
+        for t in range(full_blocks):
             raise_to(args, base + t * step, 0, LANES, top)
-        for t in range(whole, blocks):
+        for t in range(full_blocks, blocks):
             raise_to(args, base + t * step, 0, width(t, columns, args.n), top)
         if columns == 0:
             most = greatest(top)
@@ -72,42 +72,42 @@ def _added(S, logarithm):
     ld, st, exact = loads_apart(S), stores_apart(S), _exact(S, logarithm)
 
     @inline
-    def add_whole(args, at, slot, top, wide, kept):
+    def add_whole(args, offset, slot, top, wide, kept):
         for j in range(LANES):
-            e = exp(ld(args.x, at + j) - get(top, j))
+            e = exp(ld(args.x, offset + j) - get(top, j))
             put(kept, slot + j, e)
             if exact:
-                st(args.y, at + j, e)
+                st(args.y, offset + j, e)
         for j in range(LANES):
             put_wide(wide, j, get_wide(wide, j) + np.float64(get(kept, slot + j)))
 
     @inline
-    def add_part(args, at, m, lane, slot, top, wide, kept):
+    def add_part(args, offset, m, lane, slot, top, wide, kept):
         """Add lanes from `lane` on; m of them are valid, the others count as 0."""
         for j in range(_CHUNK):
-            e = exp(ld(args.x, at + min(j, m - 1)) - get(top, lane + j))
+            e = exp(ld(args.x, offset + min(j, m - 1)) - get(top, lane + j))
             put(kept, slot + j, e if j < m else ZERO)
         for j in range(_CHUNK):
             e = np.float64(get(kept, slot + j))
             put_wide(wide, lane + j, get_wide(wide, lane + j) + e)
         if exact:
             for j in range(m):  # the addition keeps the loop from becoming a call of memcpy
-                st(args.y, at + j, get(kept, slot + j) + ZERO)
+                st(args.y, offset + j, get(kept, slot + j) + ZERO)
 
     @inline
-    def add(args, base, step, blocks, whole, columns, top, wide, kept):
-        for t in range(whole):
+    def add(args, base, step, blocks, full_blocks, columns, top, wide, kept):
+        for t in range(full_blocks):
             add_whole(args, base + t * step, mod(t * LANES, BLOCK), top, wide, kept)
-        for t in range(whole, blocks):
-            m, at, slot = width(t, columns, args.n), base + t * step, mod(t * LANES, BLOCK)
+        for t in range(full_blocks, blocks):
+            m, offset, slot = width(t, columns, args.n), base + t * step, mod(t * LANES, BLOCK)
             for q in range(0, m, _CHUNK):
-                add_part(args, at + q, min(_CHUNK, m - q), q, slot + q, top, wide, kept)
+                add_part(args, offset + q, min(_CHUNK, m - q), q, slot + q, top, wide, kept)
 
     return add
 
 
 def _finished(S, logarithm):
-    """finish(args, at, m, slot, again, top, last, kept): store the m lanes of a block at `at`."""
+    """finish(args, offset, m, slot, again, top, last, kept): store m lanes from `offset` on."""
     from ..language.elementwise_access import get, loads_apart, stores_apart
     from ..language.inlining import inline
     from ..language.mathf import exp
@@ -115,19 +115,19 @@ def _finished(S, logarithm):
     ld, stored, st, exact = loads_apart(S), S.ld, stores_apart(S), _exact(S, logarithm)
 
     @inline
-    def finish(args, at, m, slot, again, top, last, kept):
+    def finish(args, offset, m, slot, again, top, last, kept):
         if logarithm:
             for j in range(m):
-                st(args.y, at + j, ld(args.x, at + j) - get(top, j) - get(last, j))
+                st(args.y, offset + j, ld(args.x, offset + j) - get(top, j) - get(last, j))
         elif exact:
             for j in range(m):
-                st(args.y, at + j, stored(args.y, at + j) * get(last, j))
+                st(args.y, offset + j, stored(args.y, offset + j) * get(last, j))
         elif again:
             for j in range(m):
-                st(args.y, at + j, exp(ld(args.x, at + j) - get(top, j)) * get(last, j))
+                st(args.y, offset + j, exp(ld(args.x, offset + j) - get(top, j)) * get(last, j))
         else:
             for j in range(m):
-                st(args.y, at + j, get(kept, slot + j) * get(last, j))
+                st(args.y, offset + j, get(kept, slot + j) * get(last, j))
 
     return finish
 
@@ -167,16 +167,16 @@ def _forward(logarithm):
             every = items(args.outer, args.inner)
             for i in range(div(every * thread, nthreads), div(every * (thread + 1), nthreads)):
                 base, columns, blocks, step = item(i, args.n, args.inner)
-                whole = full(columns, blocks, args.n)
-                highest(args, base, step, blocks, whole, columns, top)
+                full_blocks = full(columns, blocks, args.n)
+                highest(args, base, step, blocks, full_blocks, columns, top)
                 reset(wide, 0, 0.0)
-                add(args, base, step, blocks, whole, columns, top, wide, kept)
+                add(args, base, step, blocks, full_blocks, columns, top, wide, kept)
                 conclude(columns, wide, last)
                 again = blocks * LANES > BLOCK
-                for t in range(whole):
+                for t in range(full_blocks):
                     slot = mod(t * LANES, BLOCK)
                     finish(args, base + t * step, LANES, slot, again, top, last, kept)
-                for t in range(whole, blocks):
+                for t in range(full_blocks, blocks):
                     m, slot = width(t, columns, args.n), mod(t * LANES, BLOCK)
                     finish(args, base + t * step, m, slot, again, top, last, kept)
 
@@ -208,25 +208,29 @@ def _backward(logarithm):
         ld, st, tree = loads_apart(S), stores_apart(S), fold("add")
 
         @inline
-        def add(args, at, m, wide):
+        def add(args, offset, m, wide):
             for j in range(m):
-                g = ld(args.dy, at + j)
-                term = g if logarithm else g * ld(args.y, at + j)
+                g = ld(args.dy, offset + j)
+                term = g if logarithm else g * ld(args.y, offset + j)
                 put_wide(wide, j, get_wide(wide, j) + np.float64(term))
 
         @inline
-        def slope(args, at, s):
-            v, g = ld(args.y, at), ld(args.dy, at)
+        def slope(args, offset, s):
+            v, g = ld(args.y, offset), ld(args.dy, offset)
             return g - exp(v) * s if logarithm else v * (g - s)
 
         @inline
-        def finish(args, at, m, total):
+        def finish(args, offset, m, total):
             if args.acc:
                 for j in range(m):
-                    st(args.dx, at + j, slope(args, at + j, get(total, j)) + ld(args.dx, at + j))
+                    st(
+                        args.dx,
+                        offset + j,
+                        slope(args, offset + j, get(total, j)) + ld(args.dx, offset + j),
+                    )
             else:
                 for j in range(m):
-                    st(args.dx, at + j, slope(args, at + j, get(total, j)))
+                    st(args.dx, offset + j, slope(args, offset + j, get(total, j)))
 
         def run(thread, nthreads, args):
             wide, total = new_wide(), new()
@@ -234,18 +238,18 @@ def _backward(logarithm):
             for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
                 base, columns, blocks, step = item(i, args.n, args.inner)
                 reset(wide, 0, 0.0)
-                whole = full(columns, blocks, args.n)
-                for t in range(whole):
+                full_blocks = full(columns, blocks, args.n)
+                for t in range(full_blocks):
                     add(args, base + t * step, LANES, wide)
-                for t in range(whole, blocks):
+                for t in range(full_blocks, blocks):
                     add(args, base + t * step, width(t, columns, args.n), wide)
                 if columns == 0:
                     reset(wide, 0, tree(wide))
                 for j in range(LANES):
                     put(total, j, np.float32(get_wide(wide, j)))
-                for t in range(whole):
+                for t in range(full_blocks):
                     finish(args, base + t * step, LANES, total)
-                for t in range(whole, blocks):
+                for t in range(full_blocks, blocks):
                     finish(args, base + t * step, width(t, columns, args.n), total)
 
         return run

@@ -84,8 +84,8 @@ class _Condition:
         words, groups = set(re.findall(r"[A-Za-z_]\w*", text)), dict(search.kernel.spec.fields)
         numbered = {f"{g}{k}" for g in words & groups.keys() for k in range(groups[g])}
         self.integers = sorted((words | numbered) & set(search.values))
-        one, sign, other = map(str.strip, text.partition(" == "))
-        self.equal = (one, Later(other)) if sign and one in search.values else None
+        name, sign, other = map(str.strip, text.partition(" == "))
+        self.equal = (name, Later(other)) if sign and name in search.values else None
 
     def fails(self, names: Mapping[str, Any]) -> bool:
         try:

@@ -61,9 +61,9 @@ def interpret(
     for region in regions.values():
         undefined = region.states == UNDEFINED
         if undefined.any():
-            at = int(np.argmax(undefined))
+            first = int(np.argmax(undefined))
             raise KernelFault(
-                f"kernel {kernel.label}: {region.place(at)} has bytes that were never written: "
+                f"kernel {kernel.label}: {region.place(first)} has bytes that were never written: "
                 f"{region.origin}."
             )
 
@@ -96,12 +96,12 @@ def _regions(kernel: Kernel, storages, places, memory: Memory) -> dict[str, Regi
         place = places.get(operand.name)
         if not operand.is_reference or place is None:
             continue
-        at = place.ctypes.data
-        region = known.get(at)
+        address = place.ctypes.data
+        region = known.get(address)
         if region is None:
             item = item_of(kernel, operand, storages)
             region = memory.add(Region(operand.name, place, item, writable=False), ready=False)
-            known[at] = region
+            known[address] = region
         region.writable |= operand.mode != "r"
         if operand.mode != "w":
             region.states[:] = READY
@@ -184,17 +184,17 @@ class Difference(NamedTuple):
 def first_difference(
     kernel: Kernel,
     storages: Mapping[str, str],
-    one: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
     other: Mapping[str, np.ndarray],
 ) -> Difference | None:
     """The first element in which places differ (NaN equals NaN); None if all are equal."""
     for operand in kernel.spec.operands:
-        if operand.mode not in "wm" or operand.name not in one:
+        if operand.mode not in "wm" or operand.name not in expected:
             continue
         format = FORMATS[storages.get(operand.storage, operand.storage)]
         plain = format.floats and format.block == 1 or format.name == "f64"
         kind = format.dtype if plain else np.dtype(f"V{item_of(kernel, operand, storages)}")
-        a, b = one[operand.name].view(kind), other[operand.name].view(kind)
+        a, b = expected[operand.name].view(kind), other[operand.name].view(kind)
         unlike = np.not_equal(*(v.view(np.uint8).reshape(v.size, kind.itemsize) for v in (a, b)))
         if plain:
             a, b = decoded(a), decoded(b)
@@ -214,11 +214,11 @@ def first_difference(
 def difference(
     kernel: Kernel,
     storages: Mapping[str, str],
-    one: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
     other: Mapping[str, np.ndarray],
 ) -> str:
     """`first_difference` between plain Python and the compiled kernel, in words; "" for None."""
-    result = first_difference(kernel, storages, one, other)
+    result = first_difference(kernel, storages, expected, other)
     if result is None:
         return ""
     here, there = result.values

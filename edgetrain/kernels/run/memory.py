@@ -99,22 +99,22 @@ class Memory:
     def load(self, address: int, dtype: np.dtype, align: int) -> Lanes:
         """Load one element."""
         n = dtype.itemsize
-        region, at = self._find(address, n, align, "read")
-        value = region.bytes[at : at + n].view(dtype)[0]
-        if region.states[at : at + n].any():
-            return Partly(value, np.True_, _origin(region, at))
+        region, offset = self._find(address, n, align, "read")
+        value = region.bytes[offset : offset + n].view(dtype)[0]
+        if region.states[offset : offset + n].any():
+            return Partly(value, np.True_, _origin(region, offset))
         return value
 
     def load_vector(self, address: int, dtype: np.dtype, count: int, align: int) -> Lanes:
         """Load `count` consecutive elements."""
         n = dtype.itemsize * count
-        region, at = self._find(address, n, align, "read")
-        values = region.bytes[at : at + n].view(dtype).copy()
-        states = region.states[at : at + n]
+        region, offset = self._find(address, n, align, "read")
+        values = region.bytes[offset : offset + n].view(dtype).copy()
+        states = region.states[offset : offset + n]
         if not states.any():
             return values
         undefined = states.reshape(count, -1).any(axis=1)
-        first = at + int(np.argmax(undefined)) * dtype.itemsize
+        first = offset + int(np.argmax(undefined)) * dtype.itemsize
         return Partly(values, undefined, _origin(region, first))
 
     def load_first(
@@ -134,14 +134,14 @@ class Memory:
     def store(self, value: Lanes, address: int, align: int) -> None:
         """Store one element, or consecutive lanes."""
         plain, undefined, origin = parts(value)
-        region, at = self._find(address, plain.nbytes, align, "written")
+        region, offset = self._find(address, plain.nbytes, align, "written")
         if not region.writable:
-            raise Fault(f"{region.place(at)} written; expected read-only access")
-        region.bytes[at : at + plain.nbytes] = np.atleast_1d(plain).view(np.uint8)
-        states = region.states[at : at + plain.nbytes]
+            raise Fault(f"{region.place(offset)} written; expected read-only access")
+        region.bytes[offset : offset + plain.nbytes] = np.atleast_1d(plain).view(np.uint8)
+        states = region.states[offset : offset + plain.nbytes]
         states[:] = READY
         if region.lines is not None:
-            region.lines[at : at + plain.nbytes] = source_line()
+            region.lines[offset : offset + plain.nbytes] = source_line()
         if origin:
             states.reshape(plain.size, -1)[np.atleast_1d(undefined)] = UNDEFINED
             region.origin = region.origin or origin

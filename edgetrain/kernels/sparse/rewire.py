@@ -289,21 +289,23 @@ def csr_share():
         for layer in range(args.layers):
             parts += max(ld_i64(args.table, HEADER + WORDS * layer + KEPT), 1)
         for layer in range(args.layers):
-            at = HEADER + WORDS * layer
-            kept = ld_i64(args.table, at + KEPT)
+            word = HEADER + WORDS * layer
+            kept = ld_i64(args.table, word + KEPT)
             before += max(kept, 1)
             share = _ratio(dropped, before, parts) - given
             given += share
-            room = ld_i64(args.table, at + CAP) - kept
+            room = ld_i64(args.table, word + CAP) - kept
             grown = min(share, room)
             over += share - grown
-            st_i64(args.table, at + GROWN, grown)
+            st_i64(args.table, word + GROWN, grown)
         over += dropped - given
         for layer in range(args.layers):
-            at = HEADER + WORDS * layer
-            grown = ld_i64(args.table, at + GROWN)
-            more = min(over, ld_i64(args.table, at + CAP) - ld_i64(args.table, at + KEPT) - grown)
-            st_i64(args.table, at + GROWN, grown + more)
+            word = HEADER + WORDS * layer
+            grown = ld_i64(args.table, word + GROWN)
+            more = min(
+                over, ld_i64(args.table, word + CAP) - ld_i64(args.table, word + KEPT) - grown
+            )
+            st_i64(args.table, word + GROWN, grown + more)
             over -= more
         result, aim = to_float(dropped), to_float(args.target)
         threshold = ld_f64(args.table, THRESHOLD)
@@ -340,8 +342,8 @@ def csr_grow(W, INDEX):
             return
         numbers = stream(args.ctl, u32(args.key))
         chunks = div(args.channels + args.chunk - 1, args.chunk)
-        at = HEADER + WORDS * args.layer
-        kept, wanted = ld_i64(args.table, at + KEPT), ld_i64(args.table, at + GROWN)
+        word = HEADER + WORDS * args.layer
+        kept, wanted = ld_i64(args.table, word + KEPT), ld_i64(args.table, word + GROWN)
         empty = args.rows * args.channels * args.taps - kept
         if args.layer == args.layers - 1:
             write = kept + wanted

@@ -6,19 +6,19 @@ from ..language.prim import FP32, STORAGES
 from . import layout
 
 
-def _load(number, one, other):
+def _load(number, direct, other):
     @inline
     def load(storage, address, e):
-        return one(address, e) if storage == number else other(storage, address, e)
+        return direct(address, e) if storage == number else other(storage, address, e)
 
     return load
 
 
-def _store(number, one, other):
+def _store(number, direct, other):
     @inline
     def store(storage, address, e, value):
         if storage == number:
-            one(address, e, value)
+            direct(address, e, value)
         else:
             other(storage, address, e, value)
 

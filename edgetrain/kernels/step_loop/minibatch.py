@@ -174,7 +174,7 @@ def _after(plan, ctl, tape):
 
 
 @inline
-def _advance(plan, ctl, whole):
+def _advance(plan, ctl, rest):
     """Run one piece: the beginning, one sample, or one part of an instruction (or a whole tape)."""
     phase, status = ld_i64(plan, PHASE), 0
     if phase == BEGIN:
@@ -188,7 +188,7 @@ def _advance(plan, ctl, whole):
     else:
         ended, operands = 1, ld_i64(plan, phase)
         begun = operands != 0 and ld_i64(plan, CODE) != ld_i64(operands, 1)
-        if whole != 0 and not begun and ld_i64(plan, PART) == 0:
+        if rest != 0 and not begun and ld_i64(plan, PART) == 0:
             run_whole(plan, phase)
         else:
             ended = _run_part(plan, phase)

@@ -13,9 +13,9 @@ LOOKED, SUM, COUNT, WINDOWS, BEST, BAD, WAIT, DROPS = range(control.SEEN, contro
 
 
 @inline
-def add(ctl, at, more):
+def add(ctl, word, more):
     """Add to a word of the state."""
-    st_f64(ctl, at, ld_f64(ctl, at) + more)
+    st_f64(ctl, word, ld_f64(ctl, word) + more)
 
 
 @inline

@@ -20,12 +20,12 @@ class Decoded(NamedTuple):
     """One instruction.
 
     Attributes:
-      at: index of its first word in the tape.
+      offset: index of its first word in the tape.
       values: words by operand, without scratch.
       scratch: (offset of the first thread's, bytes from one thread's to the next), or None.
     """
 
-    at: int
+    offset: int
     kernel: Kernel
     storages: Mapping[str, str]
     values: Mapping[str, int]
@@ -47,7 +47,7 @@ class Decoded(NamedTuple):
         try:
             return self.kernel.spec.extents(self.values, self.storages, threads, lanes)
         except OutdatedError as error:
-            what = f"tape word {self.at}: {self.kernel.name}: {error.what}"
+            what = f"tape word {self.offset}: {self.kernel.name}: {error.what}"
             raise OutdatedError(what) from error
 
     def work(self, extents: Mapping[str, int], threads: int, lanes: int) -> int:
@@ -67,22 +67,22 @@ def decode(words: Sequence[int], kernels: Sequence[Bound]) -> Iterator[Decoded]:
     Raises:
       ProgramError: names the word at which no complete instruction begins.
     """
-    at = 0
-    while at < len(words):
-        index, count = words[at], words[at + 1] if at + 1 < len(words) else -1
+    offset = 0
+    while offset < len(words):
+        index, count = words[offset], words[offset + 1] if offset + 1 < len(words) else -1
         if not 0 <= index < len(kernels) or count != kernels[index][0].spec.words:
-            raise OutdatedError(f"tape word {at}: not an instruction.")
-        if at + 2 + count > len(words):
-            raise OutdatedError(f"tape word {at}: truncated.")
+            raise OutdatedError(f"tape word {offset}: not an instruction.")
+        if offset + 2 + count > len(words):
+            raise OutdatedError(f"tape word {offset}: truncated.")
         kernel, storages = kernels[index]
-        values, scratch, k = {}, None, at + 2
+        values, scratch, k = {}, None, offset + 2
         for operand in kernel.spec.operands:
             if operand.mode == "t":
                 scratch, k = (words[k], words[k + 1]), k + 2
             else:
                 values[operand.name], k = words[k], k + 1
-        yield Decoded(at, kernel, storages, values, scratch)
-        at = k
+        yield Decoded(offset, kernel, storages, values, scratch)
+        offset = k
 
 
 def work_of(

@@ -34,10 +34,10 @@ def _gradient(S, G, rows: int, vectors: int):
     vld, vst, places = loads(FP32), stores(FP32), GRADIENT.places
 
     @inline
-    def cut(at, k, c, nthreads):
+    def cut(ws, k, c, nthreads):
         """(output channels, input channels) of a block; blocks are smaller if there would be fewer
         than threads."""
-        block, lanes = at.block, at.lined
+        block, lanes = ws.block, ws.lined
         if tiles.ceil_div(k, block) * tiles.ceil_div(c, lanes) < nthreads:
             block = 16
         while lanes > 16 and tiles.ceil_div(k, block) * tiles.ceil_div(c, lanes) < nthreads:
@@ -49,7 +49,7 @@ def _gradient(S, G, rows: int, vectors: int):
         """Add a block's sums, transformed to taps, to dwt."""
         for o in range(outputs):
             for i in range(0, channels, WIDTH):
-                source = sums.at + 4 * (o * sums.lanes + i)
+                source = sums.address + 4 * (o * sums.lanes + i)
                 to_weights(source, 6 * sums.plane, sums.plane, lines, 192, 64)
                 transpose16(turned, 64, lines, 64)
                 run = lines + 64 * WIDTH
@@ -59,33 +59,33 @@ def _gradient(S, G, rows: int, vectors: int):
                 add(dwt, index, run, 9 * count, numbers)
 
     def run(thread, nthreads, args):
-        at, p, numbers = places(args.ws, args), given_shapes(args), stream(args.ctl, u32(args.key))
+        ws, p, numbers = places(args.ws, args), given_shapes(args), stream(args.ctl, u32(args.key))
         x, dy, prologue = inputs(args.x, p), outputs(args.dy, p), prologue_of(args)
-        room = tiles.Room(at.turned, at.padded, at.square, div(thread, nthreads))
-        block, lanes = cut(at, args.k, args.c, nthreads)
-        sums = tiles.lanes_at(at.sums, block, lanes)
-        values = tiles.lanes_at(at.values, at.tiles, lanes)
-        slopes = tiles.lanes_at(at.slopes, at.tiles, block)
+        room = tiles.Room(ws.turned, ws.padded, ws.square, div(thread, nthreads))
+        block, lanes = cut(ws, args.k, args.c, nthreads)
+        sums = tiles.lanes_at(ws.sums, block, lanes)
+        values = tiles.lanes_at(ws.values, ws.tiles, lanes)
+        slopes = tiles.lanes_at(ws.slopes, ws.tiles, block)
         across = tiles.ceil_div(args.c, lanes)
         units = tiles.ceil_div(args.k, block) * across
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
             output, first = div(u, across) * block, mod(u, across) * lanes
             outs, channels = min(block, args.k - output), min(lanes, args.c - first)
-            for q in range(tiles.panels_of(at, args.n)):
-                panel = tiles.panel_at(q, at, args.n)
+            for q in range(tiles.panels_of(ws, args.n)):
+                panel = tiles.panel_at(q, ws, args.n)
                 read_x(values, room, x, panel, first, channels, args.ph, args.pw, prologue)
                 read_dy(slopes, room, dy, panel, output, outs, 0, 0, AS_IT_IS)
                 how = SET if q == 0 else ADD
                 for point in range(POINTS):
-                    left = Rows(slopes.at + point * slopes.plane, 4, 4 * slopes.lanes)
-                    right = Rows(values.at + point * values.plane, 64, 4 * values.lanes)
-                    result = Rows(sums.at + point * sums.plane, 4 * sums.lanes, 0)
+                    left = Rows(slopes.address + point * slopes.plane, 4, 4 * slopes.lanes)
+                    right = Rows(values.address + point * values.plane, 64, 4 * values.lanes)
+                    result = Rows(sums.address + point * sums.plane, 4 * sums.lanes, 0)
                     count = panel.strips * panel.columns
                     height = tiles.ceil_div(outs, tiles.LOW) * tiles.LOW
                     width = tiles.ceil_div(channels, WIDTH) * WIDTH
                     multiply(left, right, result, height, width, count, how)
             finish(
-                args.dwt, sums, at.lines, at.turned, output, outs, first, channels, args.c, numbers
+                args.dwt, sums, ws.lines, ws.turned, output, outs, first, channels, args.c, numbers
             )
 
     return run

@@ -27,10 +27,10 @@ def turns(S: Storage):
     """
     turned, vfirst = turned_lines(S), loads_first(S)
 
-    def careful(target, square, nothing, x, at, stride, lines, count):
+    def careful(target, square, nothing, x, offset, stride, lines, count):
         for i in range(WIDTH):
             if i < lines:
-                _vst(square, WIDTH * i, vfirst(x, at + i * stride, count), WIDTH)
+                _vst(square, WIDTH * i, vfirst(x, offset + i * stride, count), WIDTH)
             else:
                 _vst(square, WIDTH * i, vsplat(to_float(nothing)), WIDTH)
         transpose16(target, 64, square, 64)
@@ -38,13 +38,13 @@ def turns(S: Storage):
     last = outline(f"et_turned_last_{S.name}", careful)
 
     @inline
-    def turn(target, square, nothing, x, size, at, stride, lines, length):
+    def turn(target, square, nothing, x, size, offset, stride, lines, length):
         for j in range(0, length, WIDTH):
             count = min(WIDTH, length - j)
-            if at + j + (WIDTH - 1) * stride + WIDTH <= size:
-                turned(target + 64 * j, 64, count, x, at + j, stride)
+            if offset + j + (WIDTH - 1) * stride + WIDTH <= size:
+                turned(target + 64 * j, 64, count, x, offset + j, stride)
             else:
-                last(target + 64 * j, square, nothing, x, at + j, stride, lines, count)
+                last(target + 64 * j, square, nothing, x, offset + j, stride, lines, count)
 
     return turn
 
@@ -74,15 +74,15 @@ def pads(S: Storage):
         lines, first = min(WIDTH, source.channels - channel), image * source.channels + channel
         top, bottom = max(row, 0), min(row + rows, h)
         left, right = max(column, 0), min(column + columns, wd)
-        width, at = right - left, first * plane + top * wd + left
+        width, offset = right - left, first * plane + top * wd + left
         if width == wd:
             length = max(bottom - top, 0) * wd
-            turn(turned, square, nothing, source.at, source.size, at, plane, lines, length)
+            turn(turned, square, nothing, source.address, source.size, offset, plane, lines, length)
         else:
             to = turned
             for _ in range(top, bottom):
-                turn(to, square, nothing, source.at, source.size, at, plane, lines, width)
-                at += wd
+                turn(to, square, nothing, source.address, source.size, offset, plane, lines, width)
+                offset += wd
                 to += 64 * width
         zero = vsplat(to_float(nothing))
         scale, shift = zero, zero
@@ -123,18 +123,18 @@ def unturns(S: Storage):
     """Function that stores pixels of 16 channels in the channels' planes."""
     vst, vfirst = stores(S), loads_first(S)
 
-    def run(target: Map, at, source, square, lines, length, bias, acc):
+    def run(target: Map, offset, source, square, lines, length, bias, acc):
         plane = target.height * target.width
         for j in range(0, length, WIDTH):
-            left, to = length - j, at + j
+            left, to = length - j, offset + j
             transpose16(square, 64, source + 64 * j, 64)
             for i in range(lines):
                 v = _vld(square, WIDTH * i)
                 if bias != 0:
                     v = v + vsplat(_ld(bias, i))
                 if acc != 0:
-                    v = v + vfirst(target.at, to, left)
-                vst(target.at, to, v, left)
+                    v = v + vfirst(target.address, to, left)
+                vst(target.address, to, v, left)
                 to += plane
 
     store_run = outline(f"et_unturned_run_{S.name}", run)
@@ -143,14 +143,14 @@ def unturns(S: Storage):
         """Pixels (row + r, column + j) of channels from `channel` on (+)= v + bias[channel], where
         v is source[r * columns + j]."""
         lines, first = min(WIDTH, target.channels - channel), image * target.channels + channel
-        at = (first * target.height + row) * target.width + column
-        own = bias + 4 * channel if bias != 0 else bias
+        offset = (first * target.height + row) * target.width + column
+        shift = bias + 4 * channel if bias != 0 else bias
         if columns == target.width:
-            store_run(target, at, source, square, lines, rows * columns, own, acc)
+            store_run(target, offset, source, square, lines, rows * columns, shift, acc)
         else:
             for _ in range(rows):
-                store_run(target, at, source, square, lines, columns, own, acc)
-                at += target.width
+                store_run(target, offset, source, square, lines, columns, shift, acc)
+                offset += target.width
                 source += 64 * columns
 
     return outline(f"et_unturned_{S.name}", unturn)

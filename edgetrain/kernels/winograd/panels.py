@@ -38,7 +38,7 @@ class Room(NamedTuple):
 class Lanes(NamedTuple):
     """Planes of [row][lane], `plane` bytes apart."""
 
-    at: int
+    address: int
     plane: int
     lanes: int
 
@@ -50,29 +50,32 @@ def ceil_div(a, b):
 
 
 @inline
-def lanes_at(at, rows, lanes):
+def lanes_at(address, rows, lanes):
     """The planes of a buffer."""
-    return Lanes(at, 4 * rows * lanes + APART, lanes)
+    return Lanes(address, 4 * rows * lanes + APART, lanes)
 
 
 @inline
 def lanes_after(planes, rows):
     """The planes from a row on."""
-    return Lanes(planes.at + 4 * rows * planes.lanes, planes.plane, planes.lanes)
+    return Lanes(planes.address + 4 * rows * planes.lanes, planes.plane, planes.lanes)
 
 
 @inline
-def panels_of(at, n):
+def panels_of(sizes, n):
     """Number of panels."""
-    return at.parts * ceil_div(n * at.high, at.strips)
+    return sizes.parts * ceil_div(n * sizes.high, sizes.strips)
 
 
 @inline
-def panel_at(q, at, n):
+def panel_at(q, sizes, n):
     """Panel q."""
-    strip, column = div(q, at.parts) * at.strips, mod(q, at.parts) * at.columns
-    strips, columns = min(at.strips, n * at.high - strip), min(at.columns, at.across - column)
-    return Panel(strip, strips, column, columns, at.high)
+    strip, column = div(q, sizes.parts) * sizes.strips, mod(q, sizes.parts) * sizes.columns
+    strips, columns = (
+        min(sizes.strips, n * sizes.high - strip),
+        min(sizes.columns, sizes.across - column),
+    )
+    return Panel(strip, strips, column, columns, sizes.high)
 
 
 @functools.cache
@@ -92,7 +95,7 @@ def reader(S: Storage, transform, halo: int):
         """to[p][tile][i]: point p of the tile in channel first + i, i < channels."""
         pitch, end = 4 * panel.columns + halo, panel.strip + panel.strips
         for i in range(0, channels, WIDTH):
-            strip, place = panel.strip, to.at + 4 * i
+            strip, place = panel.strip, to.address + 4 * i
             while strip < end:
                 image, above = div(strip, panel.high), mod(strip, panel.high)
                 count = min(panel.high - above, end - strip)
@@ -127,7 +130,7 @@ def clear_rows(to, nothing, first, last):
     zero = vsplat(to_float(nothing))
     for p in range(POINTS):
         for i in range(first * to.lanes, last * to.lanes, WIDTH):
-            _vst(to.at + p * to.plane, i, zero, WIDTH)
+            _vst(to.address + p * to.plane, i, zero, WIDTH)
 
 
 @functools.cache
@@ -148,11 +151,11 @@ def tall_products(rows: int, vectors: int):
         v = 0
         while v < lanes:
             step = vectors if lanes - v >= WIDTH * vectors else 1
-            right = Rows(b.at + 4 * v, b.own, b.k)
+            right = Rows(b.address + 4 * v, b.step, b.k)
             r = 0
             while r < height:
-                left = Rows(a.at + r * a.own, a.own, a.k)
-                sums = Rows(c.at + r * c.own + 4 * v, c.own, 0)
+                left = Rows(a.address + r * a.step, a.step, a.k)
+                sums = Rows(c.address + r * c.step + 4 * v, c.step, 0)
                 if height - r < rows:
                     if step == vectors:
                         low_wide(left, right, sums, count, how)

@@ -37,7 +37,7 @@ def _storing(S):
         end = panel.strip + panel.strips
         columns = min(4 * panel.columns, target.width - 4 * panel.column)
         for o in range(0, made, WIDTH):
-            strip, place = panel.strip, sums.at + 4 * o
+            strip, place = panel.strip, sums.address + 4 * o
             while strip < end:
                 image, above = div(strip, panel.high), mod(strip, panel.high)
                 count = min(panel.high - above, end - strip)
@@ -46,8 +46,8 @@ def _storing(S):
                     for back in range(panel.columns):
                         t = panel.columns - 1 - back
                         pixel = room.turned + 64 * 4 * (r * columns + t)
-                        at = place + 4 * (r * panel.columns + t) * sums.lanes
-                        to_outputs(at, 6 * sums.plane, sums.plane, pixel, 64 * columns, 64)
+                        address = place + 4 * (r * panel.columns + t) * sums.lanes
+                        to_outputs(address, 6 * sums.plane, sums.plane, pixel, 64 * columns, 64)
                 row, rows = 4 * above, min(4 * count, target.height - 4 * above)
                 left = 4 * panel.column
                 unturn(
@@ -73,9 +73,9 @@ def _cutting():
         return units < 4 * nthreads and mod(units, nthreads) != 0
 
     @inline
-    def cut(at, channels, panels, nthreads):
+    def cut(ws, channels, panels, nthreads):
         """(output channels, panels) of a unit of work."""
-        block, group = at.block, at.held
+        block, group = ws.block, ws.held
         if waits(ceil_div(channels, block) * ceil_div(panels, group), nthreads):
             group = 1
         if waits(ceil_div(channels, block) * ceil_div(panels, group), nthreads):
@@ -104,40 +104,40 @@ def product(S, weigh, rows: int, vectors: int):
     multiply = tiles.tall_products(rows, vectors)
 
     @inline
-    def run(thread, nthreads, at, n, source, target, w, k, c, ph, pw, prologue, bias, acc):
-        room = tiles.Room(at.turned, at.padded, at.square, div(thread, nthreads))
-        weights = tiles.lanes_at(at.weights, at.piece, at.block)
-        values = tiles.lanes_at(at.values, at.tiles, at.piece)
-        sums = tiles.lanes_at(at.sums, at.held * at.tiles, at.block)
-        panels, known = tiles.panels_of(at, n), -1
-        block, group = cut(at, target.channels, panels, nthreads)
+    def run(thread, nthreads, ws, n, source, target, w, k, c, ph, pw, prologue, bias, acc):
+        room = tiles.Room(ws.turned, ws.padded, ws.square, div(thread, nthreads))
+        weights = tiles.lanes_at(ws.weights, ws.piece, ws.block)
+        values = tiles.lanes_at(ws.values, ws.tiles, ws.piece)
+        sums = tiles.lanes_at(ws.sums, ws.held * ws.tiles, ws.block)
+        panels, known = tiles.panels_of(ws, n), -1
+        block, group = cut(ws, target.channels, panels, nthreads)
         each = tiles.ceil_div(panels, group)
         units = tiles.ceil_div(target.channels, block) * each
         for u in range(div(units * thread, nthreads), div(units * (thread + 1), nthreads)):
             first, start = div(u, each) * block, mod(u, each) * group
             made = min(block, tiles.ceil_div(target.channels - first, WIDTH) * WIDTH)
             end = min(start + group, panels)
-            for begin in range(0, source.channels, at.piece):
-                channels = min(at.piece, source.channels - begin)
-                if first != known or at.pieces > 1:
+            for begin in range(0, source.channels, ws.piece):
+                channels = min(ws.piece, source.channels - begin)
+                if first != known or ws.pieces > 1:
                     known = first
                     weigh(weights, room, w, first, made, begin, channels, k, c)
                 for q in range(start, end):
-                    panel = tiles.panel_at(q, at, n)
+                    panel = tiles.panel_at(q, ws, n)
                     read(values, room, source, panel, begin, channels, ph, pw, prologue)
                     count = panel.strips * panel.columns
                     height = tiles.ceil_div(count, tiles.LOW) * tiles.LOW
                     tiles.clear_rows(values, room.nothing, count, height)
-                    held = tiles.lanes_after(sums, (q - start) * at.tiles)
+                    held = tiles.lanes_after(sums, (q - start) * ws.tiles)
                     how = SET if begin == 0 else GO_ON
                     for p in range(POINTS):
-                        left = Rows(values.at + p * values.plane, 4 * values.lanes, 4)
-                        right = Rows(weights.at + p * weights.plane, 64, 4 * weights.lanes)
-                        result = Rows(held.at + p * held.plane, 4 * held.lanes, 0)
+                        left = Rows(values.address + p * values.plane, 4 * values.lanes, 4)
+                        right = Rows(weights.address + p * weights.plane, 64, 4 * weights.lanes)
+                        result = Rows(held.address + p * held.plane, 4 * held.lanes, 0)
                         multiply(left, right, result, height, made, channels, how)
             for q in range(start, end):
-                held = tiles.lanes_after(sums, (q - start) * at.tiles)
-                store(target, held, room, tiles.panel_at(q, at, n), first, made, bias, acc)
+                held = tiles.lanes_after(sums, (q - start) * ws.tiles)
+                store(target, held, room, tiles.panel_at(q, ws, n), first, made, bias, acc)
 
     return run
 
@@ -154,12 +154,12 @@ def forward(S, weigh, rows: int, vectors: int, layout, weights_of):
     multiply, places = product(S, weigh, rows, vectors), layout.places
 
     def run(thread, nthreads, args):
-        at, p, w = places(args.ws, args), given_shapes(args), weights_of(args)
+        ws, p, w = places(args.ws, args), given_shapes(args), weights_of(args)
         x, y, how = inputs(args.x, p), outputs(args.y, p), prologue_of(args)
         multiply(
             thread,
             nthreads,
-            at,
+            ws,
             args.n,
             x,
             y,
@@ -184,11 +184,11 @@ def backward(S, weigh, rows: int, vectors: int, layout, weights_of):
     multiply, places = product(S, weigh, rows, vectors), layout.places
 
     def run(thread, nthreads, args):
-        at, p, w = places(args.ws, args), given_shapes(args), weights_of(args)
+        ws, p, w = places(args.ws, args), given_shapes(args), weights_of(args)
         dx, dy = inputs(args.dx, p), outputs(args.dy, p)
         ph, pw = 2 - args.ph, 2 - args.pw
         multiply(
-            thread, nthreads, at, args.n, dy, dx, w, args.k, args.c, ph, pw, AS_IT_IS, 0, args.acc
+            thread, nthreads, ws, args.n, dy, dx, w, args.k, args.c, ph, pw, AS_IT_IS, 0, args.acc
         )
 
     return run

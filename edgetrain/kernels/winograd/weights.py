@@ -29,10 +29,10 @@ def of_dense(W: Storage):
         for o in range(0, made, WIDTH):
             for i in range(0, channels, WIDTH):
                 lines, count = min(WIDTH, k - first - o), min(WIDTH, channels - i)
-                at = ((first + o) * c + begin + i) * _TAPS
-                turn(taps, room.square, room.nothing, w, size, at, 9 * c, lines, 9 * count)
+                offset = ((first + o) * c + begin + i) * _TAPS
+                turn(taps, room.square, room.nothing, w, size, offset, 9 * c, lines, 9 * count)
                 for j in range(count):
-                    place = to.at + 4 * ((i + j) * to.lanes + o)
+                    place = to.address + 4 * ((i + j) * to.lanes + o)
                     of_weights(taps + 576 * j, 192, 64, place, 6 * to.plane, to.plane)
 
     return points
@@ -48,12 +48,12 @@ def of_dense_flipped(W: Storage):
         for o in range(0, made, WIDTH):
             lines = min(WIDTH, c - first - o)
             for i in range(channels):
-                at = ((begin + i) * c + first + o) * _TAPS
-                ahead = w + nbytes * (at + _AHEAD * _TAPS * c)
+                offset = ((begin + i) * c + first + o) * _TAPS
+                ahead = w + nbytes * (offset + _AHEAD * _TAPS * c)
                 for line in range(0, nbytes * _TAPS * WIDTH, 64):  # hardware stops at a page's end
                     prefetch(ahead + line)
-                turn(taps, room.square, room.nothing, w, size, at, 9, lines, 9)
-                place = to.at + 4 * (i * to.lanes + o)
+                turn(taps, room.square, room.nothing, w, size, offset, 9, lines, 9)
+                place = to.address + 4 * (i * to.lanes + o)
                 of_weights(taps + 512, -192, -64, place, 6 * to.plane, to.plane)
 
     return points
@@ -78,15 +78,15 @@ def of_rows(W: Storage, INDEX: Storage):
         for o in range(0, made, WIDTH):
             lines = min(WIDTH, k - first - o)
             for q in range(div(begin, w.chunk), div(end - 1, w.chunk) + 1):
-                channel, at = q * w.chunk, (first + o) * w.chunks + q
+                channel, group = q * w.chunk, (first + o) * w.chunks + q
                 count = min(w.chunk, c - channel)
                 _clear(taps, _TAPS * count, room.nothing)
                 for line in range(lines):
-                    for e in range(ld_i32(w.pointers, at), ld_i32(w.pointers, at + 1)):
+                    for e in range(ld_i32(w.pointers, group), ld_i32(w.pointers, group + 1)):
                         _stf(taps, WIDTH * ldc(w.columns, e) + line, ldw(w.w, e))
-                    at += w.chunks
+                    group += w.chunks
                 for j in range(max(begin - channel, 0), min(count, end - channel)):
-                    place = to.at + 4 * ((channel - begin + j) * to.lanes + o)
+                    place = to.address + 4 * ((channel - begin + j) * to.lanes + o)
                     of_weights(taps + 576 * j, 192, 64, place, 6 * to.plane, to.plane)
 
     return points
@@ -101,9 +101,9 @@ def of_rows_flipped(W: Storage, INDEX: Storage):
     def expand(taps, w: PoolRows, row, first, end):
         """taps[(i - first) // 16][tap][(i - first) % 16] of a row's channels i < end."""
         for q in range(div(first, w.chunk), div(end - 1, w.chunk) + 1):
-            at, shift = row * w.chunks + q, q * w.chunk - first
-            stop, last = ld_i32(w.pointers, at + 1), _TAPS * (end - q * w.chunk)
-            e = lower_bound(w.columns, ld_i32(w.pointers, at), stop, -_TAPS * shift)
+            group, shift = row * w.chunks + q, q * w.chunk - first
+            stop, last = ld_i32(w.pointers, group + 1), _TAPS * (end - q * w.chunk)
+            e = lower_bound(w.columns, ld_i32(w.pointers, group), stop, -_TAPS * shift)
             while e < stop:
                 column = ldc(w.columns, e)
                 if column >= last:
@@ -121,7 +121,7 @@ def of_rows_flipped(W: Storage, INDEX: Storage):
             _clear(taps, div(_TAPS * made, WIDTH), room.nothing)
             expand(taps, w, begin + i, first, end)
             for o in range(0, made, WIDTH):
-                place = to.at + 4 * (i * to.lanes + o)
+                place = to.address + 4 * (i * to.lanes + o)
                 source = taps + 4 * _TAPS * o + 512
                 of_weights(source, -192, -64, place, 6 * to.plane, to.plane)
 

@@ -32,7 +32,9 @@ class MultiStep(Schedule):
             )
 
     def calls(self) -> list[Call]:
-        drops = [Call("rate_drop", {"ctl": "ctl", "at": at}) for at in self.milestones]
+        drops = [
+            Call("rate_drop", {"ctl": "ctl", "at": milestone}) for milestone in self.milestones
+        ]
         return [Call("rate_constant", {"ctl": "ctl"}), *drops]
 
     def numbers(self) -> tuple[float, ...]:
@@ -55,5 +57,5 @@ class MultiStep(Schedule):
         return {"milestones": tuple(steps[: max(0, whole[0])]), "gamma": real[0]}
 
     def check_rates(self, lr: float) -> None:
-        drops = sum(at < self.total_steps for at in self.milestones)
+        drops = sum(milestone < self.total_steps for milestone in self.milestones)
         check_growth(self, lr, self.gamma, drops, "fewer milestones")

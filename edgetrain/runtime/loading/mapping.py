@@ -64,11 +64,11 @@ class Placed:
         """The tape with addresses instead of offsets; absent operands stay negative."""
         out = np.array(tape, np.int64)
         for call in decode(tape.tolist(), self._kernels):
-            at = call.at + 2
+            word = call.offset + 2
             for operand in call.kernel.spec.operands:
-                if operand.mode == "t" or (operand.is_reference and out[at] >= 0):
-                    out[at] = self._placed(int(out[at]))
-                at += 2 if operand.mode == "t" else 1
+                if operand.mode == "t" or (operand.is_reference and out[word] >= 0):
+                    out[word] = self._placed(int(out[word]))
+                word += 2 if operand.mode == "t" else 1
         return out
 
     def _placed(self, offset: int) -> int:

@@ -86,7 +86,7 @@ def check_instructions(program: Program, layers: Sequence["Layer"]) -> None:
         operands = {"columns": offsets.get(COLUMNS), "table": offsets.get(TABLE)}
         if name in REWIRING:
             operands["w"] = offsets.get(POOL)
-        sound = all(values.get(key, at) == at for key, at in operands.items())
+        sound = all(values.get(key, value) == value for key, value in operands.items())
         if sound:
             columns = slots[COLUMNS]
             sound = values.get("slots", columns.size) == columns.size

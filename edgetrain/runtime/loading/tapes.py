@@ -75,7 +75,7 @@ def check_program(program: Program, arena_nbytes: int) -> list[Bound]:
             lanes &= _lanes_of(call, lanes)
             if not lanes:
                 raise OutdatedError(
-                    f"tape word {call.at}: {call.kernel.name}.{call.kernel.variant} is not the "
+                    f"tape word {call.offset}: {call.kernel.name}.{call.kernel.variant} is not the "
                     "variant its integers require."
                 )
             turns = call.work(extents, program.threads, planned)
@@ -108,8 +108,8 @@ def _take(left: dict[str, int], call: Decoded, tape: str, turns: int) -> None:
     left[name] = left.get(name, 0) - turns
     if left[name] < 0:
         raise OutdatedError(
-            f"tape word {call.at}: with this instruction, {name} does more than {SLACK} times the "
-            f"stated work of tape {tape}."
+            f"tape word {call.offset}: with this instruction, {name} does more than {SLACK} times "
+            f"the stated work of tape {tape}."
         )
 
 
@@ -123,7 +123,7 @@ def _check_regions(call: Decoded, regions: list[_Region], arena_nbytes: int, slo
             outside = not slots.meeting(region.start, region.stop)
         if outside or region.start % align:
             raise OutdatedError(
-                f"tape word {call.at}: operand {region.name} of {call.kernel.name} uses bytes "
+                f"tape word {call.offset}: operand {region.name} of {call.kernel.name} uses bytes "
                 f"{region.start} to {region.stop}, but the arena has {arena_nbytes}."
             )
     fixed = [region for region in regions if region.mode == "t" or region.trusted]
@@ -133,8 +133,8 @@ def _check_regions(call: Decoded, regions: list[_Region], arena_nbytes: int, slo
             harmful = other.mode == "t" or region.mode != "r"
             if harmful and region is not other and region.meets(other.start, other.stop):
                 raise OutdatedError(
-                    f"tape word {call.at}: operand {region.name} of {call.kernel.name} overlaps "
-                    f"its {other.name}."
+                    f"tape word {call.offset}: operand {region.name} of {call.kernel.name} "
+                    f"overlaps its {other.name}."
                 )
 
 
@@ -144,7 +144,7 @@ def _check_words(call: Decoded, arena_nbytes: int) -> None:
         word = call.values.get(operand.name, 0)
         if operand.range is not None and operand.range.measures and abs(word) > most:
             raise OutdatedError(
-                f"tape word {call.at}: {operand.name} of {call.kernel.name} is {word}, too "
+                f"tape word {call.offset}: {operand.name} of {call.kernel.name} is {word}, too "
                 f"large for an arena of {arena_nbytes} bytes."
             )
 
@@ -164,7 +164,7 @@ def _regions(call: Decoded, extents: Mapping[str, int], threads: int, lanes: int
         start, stride = call.scratch or (0, 0)
         if stride < need or stride % ALIGN:
             raise OutdatedError(
-                f"tape word {call.at}: {call.kernel.name} has {stride} workspace bytes per "
+                f"tape word {call.offset}: {call.kernel.name} has {stride} workspace bytes per "
                 f"thread; expected at least {need}, a multiple of {ALIGN}."
             )
         regions.append(_Region("scratch", "t", "u8", start, start + stride * threads))
@@ -178,13 +178,14 @@ def _check_slots(call: Decoded, region: _Region, tape: str, slots: Slots) -> Non
     own = not met and region.mode == "r" and call.kernel.family == "losses"
     if is_control and not own and [slot.name for slot in met] != ["ctl"]:
         raise OutdatedError(
-            f"tape word {call.at}: {call.kernel.name} uses a wrong address for the control block."
+            f"tape word {call.offset}: {call.kernel.name} uses a wrong address for the "
+            "control block."
         )
     for slot in met:
         inside = slot.offset <= region.start and region.stop <= slot.offset + slot.nbytes
         if not inside or region.storage != slot.dtype or (slot.role == "control") != is_control:
             raise OutdatedError(
-                f"tape word {call.at}: operand {region.name} ({region.storage}) of "
+                f"tape word {call.offset}: operand {region.name} ({region.storage}) of "
                 f"{call.kernel.name} accesses bytes {region.start} to {region.stop}, which do not "
                 f"match {slot.name!r} ({slot.dtype})."
             )
@@ -192,8 +193,8 @@ def _check_slots(call: Decoded, region: _Region, tape: str, slots: Slots) -> Non
         if region.mode != "r" and not may_write(call, region.name, slot, writer):
             what = "the positions of sparse weights" if slot.role == "index" else f"{slot.name!r}"
             raise OutdatedError(
-                f"tape word {call.at}: operand {region.name} of {call.kernel.name} writes {what}"
-                f", a {slot.role} that {tape} must not write."
+                f"tape word {call.offset}: operand {region.name} of {call.kernel.name} writes "
+                f"{what}, a {slot.role} that {tape} must not write."
             )
 
 
@@ -211,5 +212,5 @@ def _check_tables(call: Decoded, program: Program) -> None:
         steps = np.diff(np.clip(starts, 0, call.values[taps])) if len(starts) else -np.ones(1)
         if (steps < 0).any():
             raise OutdatedError(
-                f"tape word {call.at}: {table} of {call.kernel.name} is not a valid tap table."
+                f"tape word {call.offset}: {table} of {call.kernel.name} is not a valid tap table."
             )

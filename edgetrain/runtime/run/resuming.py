@@ -42,7 +42,9 @@ def check_lengths(loaded: Loaded, lengths: Mapping[str, int]) -> None:
     """Raise CheckpointError if the lengths of samples have changed; a stored state has none."""
     ran = loaded.meta.get("lengths")
     if ran is not None and ran != lengths:
-        told = [", ".join(f"{k}: {n}" for k, n in one.items()) or "none" for one in (ran, lengths)]
+        told = [
+            ", ".join(f"{k}: {n}" for k, n in item.items()) or "none" for item in (ran, lengths)
+        ]
         raise CheckpointError(
             f"{loaded.used}: the run had samples by length {told[0]}; the data has {told[1]}. "
             "Resume with the same data."

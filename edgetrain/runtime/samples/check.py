@@ -86,7 +86,7 @@ def lengths_digest(program: Program, steps: int) -> int:
     session = Session(program, 1)
     assert session.lengths is not None
     programs = [*session.lengths.programs.values()]
-    sizes = [(MINIBATCHES * one.minibatch, one.minibatch) for one in programs]
+    sizes = [(MINIBATCHES * item.minibatch, item.minibatch) for item in programs]
     order = LengthOrder(program.recipe["seed"], sizes)
     try:
         session.set_schedule(Schedule(), steps)
@@ -96,8 +96,8 @@ def lengths_digest(program: Program, steps: int) -> int:
             samples = samples + sum(n for n, _ in sizes[:number])
             fill, each = made_up_filler(session), session.program.microbatch
 
-            def part(at: int, _: int, fill=fill, rows=samples, each=each) -> None:
-                fill(rows[at : at + each])
+            def part(start: int, _: int, fill=fill, rows=samples, each=each) -> None:
+                fill(rows[start : start + each])
 
             with phase(f"step {step + 1} of {steps} of made-up samples"):
                 session.partial_minibatch(len(samples), part)

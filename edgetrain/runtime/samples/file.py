@@ -59,11 +59,11 @@ def write_samples_by_length(program: Program, source: Source, path: str | Path) 
     """Like `write_samples`, for a bundle with all lengths of this Program: a header and the samples
     of each length, shortest first."""
     lengths, parts = Lengths(program), _splits(source)
-    result = [{part.length: part for part in lengths.parts(one)} for one in parts]
+    result = [{part.length: part for part in lengths.parts(item)} for item in parts]
     heads, nbytes = {}, 0
-    for length, one in lengths.programs.items():
+    for length, item in lengths.programs.items():
         counts = [len(own[length].indices) if length in own else 0 for own in result]
-        width = record_nbytes(one)
+        width = record_nbytes(item)
         numbers = MAGIC, *counts, *[0] * (2 - len(counts)), _F32, 0.0, 0.0, width, 0
         heads[length] = struct.pack("<4I2f2I", *numbers)
         nbytes += HEAD_NBYTES + width * sum(counts)

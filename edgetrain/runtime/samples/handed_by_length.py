@@ -85,7 +85,7 @@ class HandedByLength(HandedOver):
         """Like `HandedOver.predict`; outputs are as long as the samples. A list of samples with
         different lengths gives a list."""
         if is_ragged(x):
-            return [self.predict(one) for one in x]
+            return [self.predict(item) for item in x]
         if isinstance(x, Mapping) and any(map(is_ragged, x.values())):
             count = len(next(iter(x.values())))
             return [

@@ -80,10 +80,10 @@ class Lengths:
     def __init__(self, program: Program) -> None:
         self.name = next(iter(program.recipe["lengths"]))
         self.programs = {
-            length: program.chosen(dims=one.dims) for length, one in program.lengths.items()
+            length: program.chosen(dims=item.dims) for length, item in program.lengths.items()
         }
         self._program, self._terms = program, terms_of_recipe(program.recipe, TARGET)
-        staged = {length: one.staged("micro") for length, one in self.programs.items()}
+        staged = {length: item.staged("micro") for length, item in self.programs.items()}
         first, *others = staged.values()
         self.axes: dict[str, tuple[int, ...]] = {}
         for name, slot in first.items():
@@ -98,7 +98,7 @@ class Lengths:
             for name, axes in self.axes.items()
             if all(s[name].shape[k + 1] == n for n, s in staged.items() for k in axes)
         }
-        lead = [one.outputs["eval"] for one in self.programs.values()]
+        lead = [item.outputs["eval"] for item in self.programs.values()]
         self.outputs = [
             tuple(
                 k

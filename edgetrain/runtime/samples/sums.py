@@ -48,7 +48,7 @@ class Sums:
             places, weights = [words], np.ones(1)
         else:
             starts = [control.TERMS + control.TERM_WORDS * term.number for term in terms]
-            places = [(at, at + 1, at + 2, at + 3) for at in starts]
+            places = [(start, start + 1, start + 2, start + 3) for start in starts]
         rows = [(reals[a], ints[b], ints[c], reals[d]) for a, b, c, d in places]
         return cls(terms, np.array(rows, np.float64), weights.astype(np.float64))
 

@@ -137,7 +137,7 @@ class BatchPasses:
         more = [self._samples(item) for item in islice(self._items, minibatch - 1)]
         if len(more) < minibatch - 1 and not self._keep_last:
             self._drop(1 + len(more), minibatch)
-        if not all(one.alone for one in more):
+        if not all(value.alone for value in more):
             raise DataError(
                 f"{self._batches.name}: it returned both single samples and batches. "
                 f"Return only one kind."

@@ -136,7 +136,7 @@ class Callbacks:
                     f"{', '.join(_ALL_HOOKS)}, such as et.Callback(on_step=FUNCTION)."
                 )
         self._having = {  # used Keras hooks, often none
-            hook: [one for one in self._all if callable(getattr(one, hook, None))]
+            hook: [value for value in self._all if callable(getattr(value, hook, None))]
             for hook in KERAS_HOOKS
         }
         self._batch = 0  # of the epoch
@@ -264,7 +264,7 @@ class Callbacks:
             if trace is not None and trace.tb_next is None:  # the call itself
                 raise UsageError(
                     f"callback {hook}: {error}; it gets {len(arguments)} arguments: "
-                    f"{', '.join(type(one).__name__ for one in arguments)}."
+                    f"{', '.join(type(item).__name__ for item in arguments)}."
                 ) from error
             raise
         finally:

@@ -242,7 +242,7 @@ class CSVLogger(Callback):
             return [], []
         text = read_regular(self.filename).decode(errors="replace")
         rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=self.separator)
-        found = [dict(one) for one in rows]
+        found = [dict(row) for row in rows]
         return [*(rows.fieldnames or ())], found
 
     def _begin(self, row: Mapping[str, Any]) -> None:
@@ -252,7 +252,7 @@ class CSVLogger(Callback):
         if self.append or self._resumed:
             columns, rows = self._read()
             self._columns = columns or self._columns
-            own = [one for one in rows[self._kept :] if _before(one, row["epoch"])]
+            own = [item for item in rows[self._kept :] if _before(item, row["epoch"])]
             kept = rows[: self._kept] + own
         lines = io.StringIO(newline="")
         writer = self._writer(lines)

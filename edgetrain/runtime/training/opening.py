@@ -30,7 +30,7 @@ def opened_data(
     Raises:
       DataError, UsageError: as for `Trainer`.
     """
-    result, other = (opened(session, one) for one in (given, settings.validation))
+    result, other = (opened(session, item) for item in (given, settings.validation))
     batches = None if result is None or isinstance(result, Source) else result
     chosen = None if batches else (given if result is None else result)
     tested = None if other is None or isinstance(other, Source) else other

@@ -163,7 +163,7 @@ def _split(asked: Any, outputs: Iterable[str], several: bool) -> Iterator[Asked]
     if isinstance(asked, Mapping):
         for key, item in asked.items():
             if several or key in outputs and not callable(item):
-                yield from ((str(key), name, one) for name, one in pairs_of(item))
+                yield from ((str(key), name, value) for name, value in pairs_of(item))
             else:
                 yield None, str(key), item
         return

@@ -52,8 +52,8 @@ class LearningRates:
         Raises:
           RunError: the loss never falls, or diverged at once.
         """
-        at = self._steepest()
-        if at is None:
+        index = self._steepest()
+        if index is None:
             tried = f"{self.rates[0]:.2g} to {self.rates[-1]:.2g}" if self.rates else "none"
             if self.diverged and len(self.rates) <= self._skipped + 3:
                 raise RunError(
@@ -64,7 +64,7 @@ class LearningRates:
                 f"find_lr: the loss never fell, rates {tried}, {len(self.rates)} steps. Raise "
                 "end_lr or steps, or look at .plot()."
             )
-        return self.rates[at]
+        return self.rates[index]
 
     def _steepest(self) -> int | None:
         """The step at which the smoothed loss falls fastest over the logarithm of the rate."""
@@ -76,10 +76,10 @@ class LearningRates:
         return self._skipped + best if slopes[best] < 0 else None
 
     def __repr__(self) -> str:
-        at = self._steepest()
+        index = self._steepest()
         tried = f"{self.rates[0]:.2g} to {self.rates[-1]:.2g}" if self.rates else "none"
         ended = ", diverged" if self.diverged else ""
-        lr = f"lr {self.rates[at]:.3g}" if at is not None else "no suggestion"
+        lr = f"lr {self.rates[index]:.3g}" if index is not None else "no suggestion"
         return f"LearningRates({lr}; {len(self.rates)} steps, rates {tried}{ended})"
 
     def plot(self, axes: Any = None) -> Any:
@@ -96,10 +96,10 @@ class LearningRates:
             axes = optional_package("matplotlib.pyplot").subplots()[1]
         axes.plot(self.rates, self.raw_losses, alpha=0.3, label="loss")
         axes.plot(self.rates, self.losses, label="smoothed")
-        at = self._steepest()
-        if at is not None:
-            label = f"lr {self.rates[at]:.3g}"
-            axes.plot([self.rates[at]], [self.losses[at]], "o", label=label)
+        index = self._steepest()
+        if index is not None:
+            label = f"lr {self.rates[index]:.3g}"
+            axes.plot([self.rates[index]], [self.losses[index]], "o", label=label)
         axes.set_xscale("log")
         axes.set_xlabel("learning rate")
         axes.set_ylabel("loss")

@@ -39,9 +39,9 @@ def rows_of(
     rows = np.full((n + 1, n + 1), -1, np.int32)
     # Numbered in order of occurrence, by rising length.
     order = np.lexsort((i, length))
-    _, at, result = np.unique(keys[order], return_index=True, return_inverse=True)
-    number = np.empty(len(at), np.int32)
-    number[np.argsort(at)] = np.arange(len(at))
+    _, first_at, result = np.unique(keys[order], return_index=True, return_inverse=True)
+    number = np.empty(len(first_at), np.int32)
+    number[np.argsort(first_at)] = np.arange(len(first_at))
     rows[i[order], j[order]] = number[result.reshape(-1)]
     return rows
 

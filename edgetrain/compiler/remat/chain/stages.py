@@ -125,11 +125,11 @@ def _backward(
     """
     count = len(runs) - 1
     result = [[] for _ in runs]  # type: list[list[int]]
-    latest, at = [], count
+    latest, latest_turn = [], count
     for step in problem.steps[turn:]:
         stages = [born_stage[v] for v in step.reads if v in born_stage]
-        at = min(at, max(stages, default=at))
-        latest.append(at)
+        latest_turn = min(latest_turn, max(stages, default=latest_turn))
+        latest.append(latest_turn)
     pairs = list(range(count, 0, -1))
     paired = max(runs) == 1 and len(latest) == count
     if paired and all(stage <= own for stage, own in zip(latest, pairs, strict=True)):

@@ -69,10 +69,10 @@ def _least(here, right, left, right_cap, left_cap, low, keep, gone, total):
     right_end, left_end = keep + right_cap + 1, gone + left_cap + 1
     both = min(end, min(right_end, left_end))
     if both > low:
-        into, one = here[low:both], right[low - keep : both - keep]
+        into, item = here[low:both], right[low - keep : both - keep]
         other = left[low - gone : both - gone]
         for m in range(into.size):
-            value = total + one[m] + other[m]
+            value = total + item[m] + other[m]
             into[m] = value if value < into[m] else into[m]
         low = both
     if min(end, right_end) > low:
@@ -189,9 +189,9 @@ class Table:
         if first == 0 and n:
             grads[1] -= self.grad[0]
         cap = self._caps(row, grads)
-        at = np.cumsum(cap + 1) - (cap + 1)
+        starts = np.cumsum(cap + 1) - (cap + 1)
         value = np.full((2, int((cap + 1).sum())), np.inf, np.float32)
-        self.costs = Costs(value, row, at, cap)
+        self.costs = Costs(value, row, starts, cap)
         freed = (self.out + self.saved) * int(frees)
         self.stages = Slots(self.out, self.saved, self.need, self.grad, self.cost, freed)
         for j in range(1, n + 1):
@@ -211,8 +211,8 @@ class Table:
 
     def of(self, e: int, row: int) -> np.ndarray:
         """Costs of a row, starting at 0 slots."""
-        at = self.costs.at[row]
-        return self.costs.value[e, at : at + self.costs.cap[row] + 1]
+        start = self.costs.at[row]
+        return self.costs.value[e, start : start + self.costs.cap[row] + 1]
 
     def whole(self) -> np.ndarray:
         """Costs of all stages for 0 .. `slots` slots."""
@@ -287,7 +287,7 @@ class Grouped(Table):
         for j, group in enumerate(self.groups, 1):
             row, ones = self.costs.row[j - 1, j], np.diagonal(group.costs.row, 1)
             self.of(0, row)[:] = group.whole()
-            need = max(int(np.argmax(np.isfinite(group.of(1, one)))) for one in ones)
+            need = max(int(np.argmax(np.isfinite(group.of(1, item)))) for item in ones)
             self.of(1, row)[:] = np.inf
             if np.isfinite(group.of(1, ones[0])).any():
                 self.of(1, row)[need:] = 0.0

@@ -270,8 +270,8 @@ class Search:
         peaks, extra = self.archive.peak[:count], self.archive.extra[:count]
         if count > 1 and self._throw() < WIDE:
             widths = np.diff(np.log(np.maximum(peaks, 1))) * -np.diff(extra)
-            at = int(np.argmax(widths * throws(self.state, count - 1)))
-            return peaks[at] + (peaks[at + 1] - peaks[at]) * self._throw() ** 2
+            index = int(np.argmax(widths * throws(self.state, count - 1)))
+            return peaks[index] + (peaks[index + 1] - peaks[index]) * self._throw() ** 2
         top, bottom = np.log(peaks[-1]), np.log(peaks[0])
         share = ((k * GOLDEN) % 1.0) ** 1.3
         return np.exp(bottom + (top - bottom) * share) * (0.97 if share < 0.1 else 1.0)
@@ -282,11 +282,11 @@ class Search:
         A seed with more bytes recomputes little, so exceeding the budget must weigh as much as the
         recomputation that fits the budget.
         """
-        at = find(seeds, int(budget)) + int((self._throw() - 0.5) * AROUND)
-        at = max(0, min(int(seeds.filled[0]) - 1, at))
-        here = seeds.extra[at]
+        index = find(seeds, int(budget)) + int((self._throw() - 0.5) * AROUND)
+        index = max(0, min(int(seeds.filled[0]) - 1, index))
+        here = seeds.extra[index]
         known = self.archive.extra[max(0, find(self.archive, int(budget)))]
-        return at, steep * (max(known, here) + 0.02) / (here + 0.02)
+        return index, steep * (max(known, here) + 0.02) / (here + 0.02)
 
     def _anneal(
         self, points: Archive, start: int, budget: int, work: float, temper: Temper
@@ -302,8 +302,8 @@ class Search:
     def gained(self, before: tuple[np.ndarray, np.ndarray]) -> float:
         """The largest fraction by which the step at a peak, or the least peak, shrank."""
         (old_peaks, old), (peaks, now) = before, self.front()
-        at = np.searchsorted(old_peaks, peaks, "right") - 1
-        shorter = 1 - now[at >= 0] / old[at[at >= 0]]
+        places = np.searchsorted(old_peaks, peaks, "right") - 1
+        shorter = 1 - now[places >= 0] / old[places[places >= 0]]
         return float(max(shorter.max(initial=0.0), 1 - peaks[0] / old_peaks[0]))
 
     def schedules(self) -> list[Schedule]:

@@ -67,28 +67,28 @@ def offer(a: Archive, peak: int, extra: float, order: Ints, drops: Ints, count: 
 
     A full archive drops the point whose neighbours are closest to each other.
     """
-    at = find(a, peak)
-    if count > a.drops.shape[1] or (at >= 0 and a.extra[at] <= extra + 1e-12):
+    offset = find(a, peak)
+    if count > a.drops.shape[1] or (offset >= 0 and a.extra[offset] <= extra + 1e-12):
         return 0
-    if at < 0 or a.peak[at] < peak:
-        at += 1
-    stop = at
+    if offset < 0 or a.peak[offset] < peak:
+        offset += 1
+    stop = offset
     while stop < a.filled[0] and a.extra[stop] >= extra - 1e-12:
         stop += 1
-    _remove(a, at, stop)
+    _remove(a, offset, stop)
     n = a.filled[0]
     if n == a.row.size - 1:
         worst = _crowded(a)
         _remove(a, worst, worst + 1)
         n -= 1
-        at -= worst < at
-    for j in range(n, at, -1):
+        offset -= worst < offset
+    for j in range(n, offset, -1):
         a.peak[j], a.extra[j], a.row[j] = a.peak[j - 1], a.extra[j - 1], a.row[j - 1]
     row = 0
     while a.busy[row]:
         row += 1
     a.busy[row] = True
-    a.peak[at], a.extra[at], a.row[at] = peak, extra, row
+    a.peak[offset], a.extra[offset], a.row[offset] = peak, extra, row
     for j in range(count):
         a.drops[row, j] = drops[j]
     for j in range(order.size):

@@ -17,14 +17,14 @@ def decisions(problem: Problem, schedule: Sequence[int]) -> tuple[np.ndarray, np
     the schedule, and rarely worse.
     """
     flat, steps = flatten(problem), np.array(schedule, np.int64)
-    at = np.sort(np.unique(steps, return_index=True)[1])
+    firsts = np.sort(np.unique(steps, return_index=True)[1])
     again = np.ones(len(steps), np.bool_)
-    again[at] = False
-    again[at[-1] + 1 :] = False
+    again[firsts] = False
+    again[firsts[-1] + 1 :] = False
     behind = np.flatnonzero(again)
-    runs, following = steps[behind], steps[at[np.searchsorted(at, behind)]]
+    runs, following = steps[behind], steps[firsts[np.searchsorted(firsts, behind)]]
     counts = (flat.write_at[1:] - flat.write_at[:-1])[runs]
     before = np.cumsum(counts) - counts
     places = np.arange(counts.sum()) + np.repeat(flat.write_at[runs] - before, counts)
     keys = np.repeat(following, counts) * len(problem.nbytes) + flat.write[places]
-    return steps[at], distinct(keys)
+    return steps[firsts], distinct(keys)

@@ -47,7 +47,7 @@ _flat: list[tuple[Problem, FlatProblem]] = []
 
 def flatten(problem: Problem) -> FlatProblem:
     """Flatten a problem into shared, read-only arrays; costs become fractions of one forward."""
-    result = next((flat for one, flat in _flat if one is problem), None)
+    result = next((flat for item, flat in _flat if item is problem), None)
     if result is None:
         result = _flattened(problem)
         _flat[:] = [*_flat[1 - _KNOWN :], (problem, result)]
@@ -140,6 +140,6 @@ def _mask(count: int, chosen: frozenset[int]) -> np.ndarray:
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    at = np.zeros(len(rows) + 1, np.int32)
-    at[1:] = np.cumsum([len(row) for row in rows])
-    return at, np.array([value for row in rows for value in row], np.int32)
+    starts = np.zeros(len(rows) + 1, np.int32)
+    starts[1:] = np.cumsum([len(row) for row in rows])
+    return starts, np.array([value for row in rows for value in row], np.int32)

@@ -66,8 +66,8 @@ def _insert(drops, count, key):
 
 
 @loop
-def _delete(drops, count, at):
-    for j in range(at, count - 1):
+def _delete(drops, count, index):
+    for j in range(index, count - 1):
         drops[j] = drops[j + 1]
     return count - 1
 
@@ -112,15 +112,15 @@ def _add(p, order, drops, count, t, touches, position, walk, state):
 
 
 @loop
-def _take(p, drops, count, t, at, repeat, walk):
+def _take(p, drops, count, t, offset, repeat, walk):
     """Delete drops from `at` on; notes the bytes that stay in memory and the cost saved."""
-    stop = min(count, at + repeat)
-    for k in range(at, stop):
+    stop = min(count, offset + repeat)
+    for k in range(offset, stop):
         v = drops[k] % p.size.size
         _expect(walk, t.gap_from[k] + 1, np.int64(t.gap_to[k]), p.size[v], -p.cost[p.maker[v]])
     for k in range(stop, count):
-        drops[k - stop + at] = drops[k]
-    return count - (stop - at)
+        drops[k - stop + offset] = drops[k]
+    return count - (stop - offset)
 
 
 @loop
@@ -137,8 +137,8 @@ def _expect(walk, start, stop, nbytes, cost):
 def shift_step(p, order, place, state):
     """Move one step of the base order within the limits of its dependencies."""
     n = order.size
-    at = int(random(state) * n)
-    s = order[at]
+    index = int(random(state) * n)
+    s = order[index]
     low, high = 0, n - 1
     for k in range(p.before_at[s], p.before_at[s + 1]):
         low = max(low, place[p.before[k]] + 1)
@@ -148,11 +148,11 @@ def shift_step(p, order, place, state):
         return False
     to = low + int(random(state) * (high - low + 1))
     if random(state) < NEAR_SHIFT:
-        to = max(low, min(high, at + int((random(state) - 0.5) * NEAR_STEPS)))
-    if to == at:
+        to = max(low, min(high, index + int((random(state) - 0.5) * NEAR_STEPS)))
+    if to == index:
         return False
-    way = 1 if to > at else -1
-    for j in range(at, to, way):
+    way = 1 if to > index else -1
+    for j in range(index, to, way):
         order[j] = order[j + way]
         place[order[j]] = j
     order[to] = s
@@ -191,8 +191,13 @@ def _window(idle, values, drops, count, state):
         n = 0
         for k in range(count):
             v = drops[k] % values
-            at = idle.place[v]
-            if at < 0 or idle.born[at] < low or idle.born[at] > high or idle.density[at] < dense:
+            index = idle.place[v]
+            if (
+                index < 0
+                or idle.born[index] < low
+                or idle.born[index] > high
+                or idle.density[index] < dense
+            ):
                 drops[n] = drops[k]
                 n += 1
         count = n
@@ -202,14 +207,14 @@ def _window(idle, values, drops, count, state):
 @loop
 def _exchange(idle, values, drops, count, state):
     """Keep a dropped value and drop one made near it instead."""
-    at = int(random(state) * count)
-    k = idle.place[drops[at] % values]
+    index = int(random(state) * count)
+    k = idle.place[drops[index] % values]
     if k < 0:
         return count
     other = k + int((random(state) - 0.5) * NEAR_VALUES)
     if other < 0 or other >= idle.value.size or other == k:
         return count
-    return _insert(drops, _delete(drops, count, at), idle.key[other])
+    return _insert(drops, _delete(drops, count, index), idle.key[other])
 
 
 @loop
@@ -232,9 +237,9 @@ def mutate(p, idle, order, place, drops, count, t, now, budget, walk, state):
     walk.expected[0] = 0
     repeat = 1 + int(random(state) * random(state) * 4)
     if count > 0 and (dice < TAKE or now.peak <= budget):
-        at = int(random(state) * count)
-        start, stop = t.gap_from[at], t.gap_to[at]
-        count = _take(p, drops, count, t, at, repeat, walk)
+        offset = int(random(state) * count)
+        start, stop = t.gap_from[offset], t.gap_to[offset]
+        count = _take(p, drops, count, t, offset, repeat, walk)
         if dice < TAKE_ALONE:
             return count
         position = start + 1 + int(random(state) * max(1, stop - start - 1))

@@ -42,13 +42,13 @@ def prune_drops(
         drops[j] = archive.drops[row, j]
     block = max(1, count // 2)
     while block >= 1 and done < work:
-        at = ZERO
-        while at < count and done < work:
-            stop = min(count, at + block)
-            n = count - (stop - at)
-            copy(drops, trial, at)
-            for j in range(at, n):
-                trial[j] = drops[j + stop - at]
+        offset = ZERO
+        while offset < count and done < work:
+            stop = min(count, offset + block)
+            n = count - (stop - offset)
+            copy(drops, trial, offset)
+            for j in range(offset, n):
+                trial[j] = drops[j + stop - offset]
             got = evaluate(p, order, trial, n, budget, t)
             done += EVALUATE_WORK + got.length
             if got.peak <= budget and got.extra < least:
@@ -59,7 +59,7 @@ def prune_drops(
                         count += 1
                 offer(archive, got.peak, least, order, drops, count)
             else:
-                at = stop
+                offset = stop
         block //= 2
     return done
 
