@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from edgetrain.ir import Node, Value
-from edgetrain.kernels.elementwise.formulas import ROWS, bound
+from edgetrain.kernels.elementwise.formulas import ROWS
+from edgetrain.kernels.elementwise.intrinsics import bound
 from edgetrain.kernels.elementwise.pair_formulas import PAIRS
 
 # (node, its inputs (None if absent), its declared outputs) -> output tensors

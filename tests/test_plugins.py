@@ -9,13 +9,14 @@ from typing import ClassVar
 import pytest
 
 from edgetrain import ops
-from edgetrain.formats import FORMATS, FP16
+from edgetrain.cli.parser.plugins import owners
+from edgetrain.formats import FORMATS, FP16, PRECISIONS
 from edgetrain.kernels.elementwise import formulas
 from edgetrain.kernels.elementwise.rows import table
 from edgetrain.kernels.optimizers.states import FIRST, MOMENT, SQUARE, State
 from edgetrain.losses import LOSSES, Loss
 from edgetrain.ops import registry
-from edgetrain.optim import OPTIMIZERS, SCHEDULES, Optimizer
+from edgetrain.optim import OPTIMIZERS, SCHEDULES, Optimizer, Schedule
 from edgetrain.sparse import REWIRINGS
 from tests.kernels.step_loop.test_counters import METHODS
 from tests.losses.cases import LOSS_CASES
@@ -46,6 +47,19 @@ def test_everything_registered_is_in_the_table_of_choices(option, registered) ->
     page = (Path(__file__).parents[1] / "docs" / "budgets.md").read_text().splitlines()
     (row,) = (line for line in page if line.startswith(f"| `{option}` | `"))
     assert {*re.findall(r"`(\w+)`", row.split("|")[2])} == registered.keys()
+
+
+def test_every_precision_is_in_the_page_of_budgets() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "budgets.md").read_text()
+    default, *others = PRECISIONS
+    assert [name for name in others if f"`--precision {name}`" not in page] == []
+
+
+def test_a_flag_belongs_to_one_family() -> None:
+    """Otherwise argparse refuses a command's second option of that name."""
+    flags = [flag for family in (Loss, Optimizer, Schedule) for flag in owners(family)]
+    shared = {flag for flag in flags if flags.count(flag) > 1}
+    assert not shared, f"two families have --{min(shared)}: rename a field, or give it a flag"
 
 
 def test_every_schedule_has_its_naive_twin() -> None:

@@ -53,8 +53,9 @@ class Usage:
       fillers: name -> the value it has in a norm without parameters.
       joined: concatenated with other constants.
       statistics: running statistics.
-      operands: name -> op, for operands of arithmetic with data, and what they are computed from;
-        ops of _FORMULA take precedence.
+      operands: name -> op, for operands of arithmetic with data, operands of ops outside ONNX's
+        domain that their rules do not list, and what they are computed from; ops of _FORMULA take
+        precedence.
       thin: biases added to a product with one output.
       angles: multiplied with data that is then used only as an angle.
       factors: name -> op, for matrices and kernels of products.
@@ -261,6 +262,8 @@ class _Scan:
         for k, name in enumerate(node.inputs):
             if k in _STATES and node.op_type in _RECURRENT:
                 result.states.add(name)
+            if node.domain and name not in self.data and k not in (*weighted, *running):
+                result.operands.setdefault(name, node.op_type)  # its rule may have forgotten it
             if k not in weighted or not name or placed:
                 continue
             if name not in self.data and (node.op_type in _FORMULA or arithmetic):

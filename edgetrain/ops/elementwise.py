@@ -84,8 +84,9 @@ register(Op("relu_mask_bwd", "mask dy -> dx", elements, in_place=((0, 1),)))
 
 @onnx_rule(*UNARY, integers=(0,))
 def unary(context, node) -> None:
-    x = context.value(node, 0)
     row = UNARY[node.op_type]
+    node.check_form(1, [name for name, _ in (row.a, row.b) if name])
+    x = context.value(node, 0)
     attrs = {
         key: float(node.attrs.get(name, default)) if name else default
         for key, (name, default) in (("a", row.a), ("b", row.b))
@@ -310,6 +311,7 @@ def _variadic(context, node, kernel: str) -> None:
 
 @onnx_rule(*(BINARY.keys() - {"Pow", "Mod"}), weights=(0, 1), ordered=("Min", "Max"))
 def binary(context, node) -> None:
+    node.check_form(2)
     _variadic(context, node, BINARY[node.op_type][0])
 
 

@@ -52,6 +52,25 @@ class OnnxNode:
         label = f"node {_short(self.name)!r} ({_short(self.op_type)})"
         return ModelError(f"{label}: {_short(found)}; expected {_short(expected)}.")
 
+    def check_form(self, count: int, numbers: Collection[str] = ()) -> None:
+        """Check a node of another domain: ONNX's checker knows only those of its own.
+
+        Args:
+          count: of its inputs.
+          numbers: its attributes.
+        Raises:
+          ModelError: it has other attributes or another number of inputs.
+        """
+        if not self.domain:
+            return
+        if len(self.inputs) != count:
+            raise self.fail(f"{len(self.inputs)} inputs", f"{count}")
+        for name, value in self.attrs.items():
+            if name not in numbers:
+                raise self.fail(f"attribute {name!r}", " or ".join(numbers) or "no attribute")
+            if not isinstance(value, int | float):
+                raise self.fail(f"{name} {value!r}", "a number")
+
     def axis(self, axis: int, rank: int) -> int:
         """`axis` of a tensor of `rank` dimensions, counted from the front.
 

@@ -20,6 +20,8 @@ from ..units.efforts import EFFORTS, NORMAL
 from ..units.memory_options import ALLOWED
 from .option import declared, option
 
+_SCALED = ", ".join(name for name, format in PRECISIONS.items() if format.loss_scale != 1)
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from dataclasses import dataclass as declaration
@@ -171,7 +173,7 @@ class Declared:
     )
     loss_scale: float | None = option(
         None, "fixed loss scale", "S", least=1, most=MAX_SCALE, group=OPTIMIZER,
-        otherwise="1; fp16: adjusted automatically", new=True,
+        otherwise=f"1; {_SCALED}: adjusted automatically", new=True,
     )
     output: str | None = option(
         None, "output the loss is computed from", "NAME", group=MODEL, otherwise="the first",

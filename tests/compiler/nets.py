@@ -60,7 +60,9 @@ class Net:
             for name in outputs
         ]
         graph = helper.make_graph(self.nodes, "net", infos, outs, arrays)
-        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        opsets = [helper.make_opsetid("", 17)]
+        opsets += [helper.make_opsetid(n, 1) for n in sorted({n.domain for n in self.nodes} - {""})]
+        proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
         helper.set_model_props(proto, {"edgetrain.parameters": json.dumps(list(self.weights))})
         return proto
 

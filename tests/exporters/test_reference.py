@@ -12,7 +12,8 @@ from edgetrain.exporters import export_torch, reference_ops
 from edgetrain.exporters.reference import Reference, reference
 from edgetrain.exporters.reference_ops import INTRINSICS, RULES, _with_builtins
 from edgetrain.ir import Node, Value
-from edgetrain.kernels.elementwise.formulas import ROWS, bound
+from edgetrain.kernels.elementwise.formulas import ROWS
+from edgetrain.kernels.elementwise.intrinsics import bound
 from edgetrain.ops import registry
 from edgetrain.ops.registry import Op
 

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from edgetrain import formats
 from edgetrain.cli.parser.arguments import plan_table
 from edgetrain.formats import (
     BLOCKED,
@@ -264,5 +265,7 @@ def test_files_hold_formats_of_one_width_apart(e5m2, tmp_path):
     ("number", "words"),
     [(1.0, "fp32, fp16 or bf16"), (7e4, "fp32 or bf16"), (3.4e38, "fp32"), (1e39, "")],
 )
-def test_texts_name_the_formats_that_hold_a_number(number, words):
+def test_texts_name_the_formats_that_hold_a_number(number, words, monkeypatch):
+    known = {name: PRECISIONS[name] for name in ("fp32", "fp16", "bf16")}
+    monkeypatch.setattr(formats, "PRECISIONS", known)
     assert {*re.findall(r"\w+", holding(number))} == {*re.findall(r"\w+", words)}

@@ -7,7 +7,8 @@ quotient as slope. Whether the formula itself is right is tested by tests/cases.
 import numpy as np
 from scipy import special
 
-from edgetrain.kernels.elementwise.formulas import ROWS, bound
+from edgetrain.kernels.elementwise.formulas import ROWS
+from edgetrain.kernels.elementwise.intrinsics import bound
 
 SELU = 1.0507009873554805, 1.6732632423543772
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from edgetrain.kernels.elementwise.formulas import ROWS, bound
+from edgetrain.kernels.elementwise.formulas import ROWS
+from edgetrain.kernels.elementwise.intrinsics import NUMBERS_ONLY, bound, words_of
 
 from . import naive_elementwise as naive
 from .harness import DTYPES, same_for_threads
@@ -114,7 +115,9 @@ def test_unary_gradient_is_finite_at_the_ends_and_not_where_dy_is_not(name):
     a, b = PARAMETERS.get(name, (0.1, 0.0))
     x = np.array([-np.inf, -1e30, -100, 100, 1e30, np.inf])
     least, most = ROWS[name].domain
-    if name in TAME or name in ("sin", "cos") or np.isfinite(most):
+    row = ROWS[name]
+    turns = NUMBERS_ONLY & (words_of(row.value) | words_of(row.vjp))  # of no meaning far out
+    if name in TAME or turns or np.isfinite(most):
         x = np.array([-0.9, 0.0, 0.9])
     elif np.isfinite(least):
         x = np.abs(x)

@@ -187,7 +187,7 @@ def update_of(kernel: str, storages: dict[str, str], scale: float, absent: bool)
     out = {}
     for operand in registry.variants(kernel)[0].spec.operands:
         if operand.storage not in storages:
-            out[operand.name] = known[operand.name]
+            out[operand.name] = known.get(operand.name, 0.5)
             continue
         array = (rng.standard_normal(ODD) * scale).astype(np.float32)
         array[20:25] = [np.inf, np.nan, -0.0, 65504, 1e-7]

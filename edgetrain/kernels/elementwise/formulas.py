@@ -2,18 +2,16 @@
 
 A formula takes x, a number or a vector of them, and the function's parameters a and b; its vjp
 (vector-Jacobian product) takes the value s that backward reads, x or y, the gradient dy of y, and a
-and b. Their intrinsics are not imported but bound: kernels use those of language/, parity's
-reference uses torch's, tests use numpy's. Constants have names, so that they can be float32 in
-kernels. NaN passes through; a kink has torch's gradient.
+and b. Their intrinsics are not imported but bound (intrinsics.py). Constants have names, so that
+they can be float32 in kernels. NaN passes through; a kink has torch's gradient.
 """
 
-import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .intrinsics import NUMBERS_ONLY, words_of
 from .rows import table
 
 if TYPE_CHECKING:
@@ -38,10 +36,6 @@ if TYPE_CHECKING:
     from ..language.mathf import sin as sine
     from ..language.number import fma, where
 
-INTRINSICS = (
-    "atan", "ceil", "copysign", "cosine", "erf", "exp", "expm1", "fabs", "floor", "fma", "log",
-    "log1p", "rint", "sigmoid", "sine", "softplus", "sqrt", "tanh", "where",
-)  # fmt: skip
 ZERO, HALF, ONE, TWO, THREE, TWENTY = 0.0, 0.5, 1.0, 2.0, 3.0, 20.0
 SIXTH, THIRD, SQRT_HALF, NORMAL_DENSITY = 1 / 6, 1 / 3, 0.5**0.5, (2 * math.pi) ** -0.5
 TWO_OVER_ROOT_PI = 2 / math.pi**0.5
@@ -443,7 +437,7 @@ class Row:
       onnx: an ONNX op type for this function.
       a, b: names and defaults of their ONNX attributes; "" if the function has none.
       act: its code as an activation fused into a convolution or a norm
-        (language/fused_activation.py), or 0.
+        (language/fused_activation.py), or 0; its formulas use none of NUMBERS_ONLY.
       slope: (z, lo, hi) -> slope of the fused activation, if its expression differs from the vjp's.
       domain: ends of the interval of x.
       bounded: whether the slope is bounded, so backward may read a rounded x or y (`--saved`).
@@ -465,6 +459,24 @@ class Row:
     bounded: bool = field(kw_only=True)
     kinks: Callable[[float, float], tuple[float, ...]] = _smooth
     revision: int = 1
+
+
+def fused(rows: Iterable[Row]) -> dict[int, Row]:
+    """The functions that have a code as a fused activation, by this code.
+
+    Raises:
+      ValueError: two have the same code, or a formula has no form for vectors, or no slope.
+    """
+    result = table("act", sorted(rows, key=lambda row: row.act))
+    for row in result.values():
+        if row.vjp is None:
+            raise ValueError(f"function {row.name}: no vjp, but act {row.act}; expected act 0.")
+        if missing := NUMBERS_ONLY & (words_of(row.value) | words_of(row.slope or row.vjp)):
+            raise ValueError(
+                f"function {row.name}: {min(missing)} has no form for vectors, but act is "
+                f"{row.act}; expected act 0."
+            )
+    return result
 
 
 _POSITIVE = (0.0, math.inf)
@@ -539,44 +551,5 @@ ROWS: dict[str, Row] = table(
         Row("round_through", round_through, round_through_vjp, "", bounded=True),
     ),
 )  # fmt: skip
-FUSED: dict[int, Row] = table("act", sorted(ROWS.values(), key=lambda row: row.act))
+FUSED: dict[int, Row] = fused(ROWS.values())
 ONE_KINK, TWO_KINKS = ROWS["relu"].act, ROWS["clip"].act  # codes of functions with that many
-
-
-def bound(
-    function: Callable,
-    intrinsics: Mapping[str, Any],
-    number: Callable[[float], Any] = float,
-    made: Callable[[Callable], Callable] = lambda function: function,
-) -> Callable:
-    """Bind a formula, vjp or slope to intrinsics.
-
-    Args:
-      intrinsics: the implementation of each of INTRINSICS.
-      number: converts the named constants.
-      made: applied to the function, and to the functions of this file that it calls.
-    """
-    assert isinstance(function, FunctionType)
-    scope: dict[str, Any] = {}
-    for name in function.__code__.co_names:
-        result = function.__globals__.get(name)
-        if name in INTRINSICS:
-            scope[name] = intrinsics[name]
-        elif isinstance(result, float):
-            scope[name] = number(result)
-        elif isinstance(result, FunctionType):
-            scope[name] = bound(result, intrinsics, number, made)
-    return made(FunctionType(function.__code__, scope, function.__name__))
-
-
-@functools.cache
-def compiled(function: Callable) -> Callable:
-    """A formula, vjp or slope for kernels: inline, on float32 or vectors of them."""
-    import numpy as np
-
-    from ..language import mathf, number
-    from ..language.inlining import inline
-
-    words = {name: getattr(mathf, name, None) or getattr(number, name, None) for name in INTRINSICS}
-    words |= {"sine": mathf.sin, "cosine": mathf.cos}
-    return bound(function, words, np.float32, inline)

@@ -4,7 +4,8 @@ All in float32 registers, one pass, threads split the elements. The output may b
 """
 
 from ..registry import kernel
-from .formulas import ROWS, Row, compiled
+from .formulas import ROWS, Row
+from .intrinsics import compiled
 
 
 def _unary(row: Row):

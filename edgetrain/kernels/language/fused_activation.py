@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..elementwise.formulas import ROWS, compiled
+from ..elementwise.formulas import ROWS
+from ..elementwise.intrinsics import compiled
 from .inlining import inline
 from .number import alike, fma
 from .prim import FP32

@@ -6,7 +6,7 @@ min and max give each operand half of the gradient, as in torch.
 
 import numpy as np
 
-from ..elementwise.formulas import compiled
+from ..elementwise.intrinsics import compiled
 from ..elementwise.pair_formulas import PAIRS
 from .inlining import inline
 from .mathf import HALF, INF, MAGIC64, ZERO, copysign, fabs
