@@ -88,14 +88,19 @@ Arrays = list[np.ndarray | None]
 
 @dataclass
 class Memory:
-    """A cache of folded and converted arrays of a model."""
+    """A cache of folded and converted arrays of a model.
 
-    folds: dict[int, tuple[OnnxNode, Arrays, list[np.ndarray]]] = field(default_factory=dict)
+    Attributes:
+      folds: a node's first output -> the node, its inputs and outputs. Nodes of rules are made anew
+        for each binding, under the same names.
+    """
+
+    folds: dict[str, tuple[OnnxNode, Arrays, list[np.ndarray]]] = field(default_factory=dict)
     kinds: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def recall(self, node: OnnxNode, inputs: Arrays) -> list[np.ndarray] | None:
         """Cached outputs of the node for these inputs, or None."""
-        result = self.folds.get(id(node))
+        result = self.folds.get(node.outputs[0])
         if result and result[0] is node and all(map(_same, result[1], inputs)):
             return result[2]
         return None
@@ -103,7 +108,7 @@ class Memory:
     def keep(self, node: OnnxNode, inputs: Arrays, outputs: list[np.ndarray]) -> None:
         """Cache outputs that took some work."""
         if sum(a.size for a in (*inputs, *outputs) if a is not None) >= _KEPT:
-            self.folds[id(node)] = (node, inputs, outputs)
+            self.folds[node.outputs[0]] = (node, inputs, outputs)
 
     def converted(self, name: str, array: np.ndarray, dtype: type) -> np.ndarray:
         """The array converted to another type, if necessary."""

@@ -40,6 +40,16 @@ def test_enormous_values_are_bound_or_refused(name, tmp_path):
         )
 
 
+def test_what_a_rule_folds_is_kept_once(tmp_path):
+    """Its nodes are made anew for each batch; the arrays of earlier ones are released."""
+    model = et.load_onnx(_write("one-hot 2^24", tmp_path))
+    kept = []
+    for batch in (1, 2):
+        bind(model, batch)
+        kept.append(len(model.memory.folds))
+    assert kept[0] == kept[1] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["inspect"], ["plan", "--budget", "64MB"]])
 @pytest.mark.parametrize("name", ENORMOUS)

@@ -117,7 +117,8 @@ def _forward(S):
 
 
 def _likelihood(S):
-    """Inline (args, i, pitch) -> (steps, labels, places, log likelihood) of a sample."""
+    """Inline (args, i, pitch) -> (steps, labels, places, log likelihood) of a sample; if a label is
+    no class, 0 places and NaN."""
     steps_of, _, count_of, _ = _places(S)
     ahead = _forward(S)
 
@@ -125,7 +126,7 @@ def _likelihood(S):
     def likelihood(args, i, pitch):
         steps, count = steps_of(args, i), count_of(args, i)
         if count < 0:
-            return args.steps, 0, 1, np.nan
+            return args.steps, 0, 0, np.nan
         places = 2 * count + 1
         result = 0.0 if count == 0 else NEVER
         if steps > 0:
@@ -199,6 +200,8 @@ def _gradient(S):
                 steps = steps if args.zero == 0 else 0
             if args.mean != 0:
                 factor = factor / to_real(max(count, 1))
+            if places == 0:  # nothing was computed
+                factor = np.nan
         for t in range(args.steps):
             if t >= steps:
                 clear(args, (i * args.steps + t) * args.c, ZERO)
