@@ -149,9 +149,11 @@ def lines(names: Sequence[str] = (), steps: int = STEPS) -> Iterator[str]:
     for name in names or nets:
         model, classes = nets[name]()
         for row in measure(name, model, classes, steps):
+            duration = row["seconds"] * 1e3
+            shown = f"{duration:.0f}" if duration > 10 else f"{duration:.2g}"
             yield (
                 f"| {row['net']} | {row['arena_nbytes']:,} | {row['extra_forward']:.2f} | "
-                f"{row['predicted']:.2f} | {row['measured']:.2f} ({row['seconds'] * 1e3:.0f} ms) | "
+                f"{row['predicted']:.2f} | {row['measured']:.2f} ({shown} ms) | "
                 f"{row['weights']} |"
             )
 
