@@ -5,12 +5,15 @@ import functools
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edgetrain.compiler import cost
 from edgetrain.compiler.plan.allowed import ResolvedOptions
+from edgetrain.kernels.cache import disk
 from edgetrain.program import Program, program
 from tests.digits_runs import digits_program
 from tests.heeded import heed_signals
@@ -59,6 +62,22 @@ def _keep_translations(registry: Any) -> None:
 def all_workers() -> None:
     """Test nets are small: without this, one thread would do all of their work."""
     program.ALONE = 0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def default_rates() -> None:
+    """Whoever runs the tests may have measured this machine: estimates would use those rates."""
+    cost._measured.append(cost.Rates())
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Use a cache folder of the test's own."""
+    with monkeypatch.context() as patch:
+        patch.setenv("EDGETRAIN_CACHE", str(tmp_path / "cache"))
+        disk.directory.cache_clear()
+        yield tmp_path / "cache"
+    disk.directory.cache_clear()
 
 
 @pytest.fixture(scope="session")

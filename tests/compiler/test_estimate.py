@@ -145,10 +145,8 @@ def test_convolutions_arrange_the_windows_that_they_read(
     }
 
 
-def test_a_rates_file_of_another_build_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EDGETRAIN_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("own_cache")
+def test_a_rates_file_of_another_build_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "_measured", [])
     disk.write("rates.json", "rates.json", b'{"flops": 1e9, "nbytes": 1e9, "step": 1e-6}')
     cost._kept.cache_clear()

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,15 +30,6 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.fixture
-def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Use a cache folder of the test's own."""
-    monkeypatch.setenv("EDGETRAIN_CACHE", str(tmp_path / "cache"))
-    disk.directory.cache_clear()
-    yield tmp_path / "cache"
-    disk.directory.cache_clear()
-
-
 def found(place: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path | None, str]:
     """Ask for `place` as the cache; return the directory used and the message on stderr."""
     os.environ["EDGETRAIN_CACHE"] = str(place)
@@ -46,7 +37,7 @@ def found(place: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path | None,
     return disk.directory(), capsys.readouterr().err
 
 
-def test_read_gives_what_was_written_for_the_same_identity_alone(chosen: Path) -> None:
+def test_read_gives_what_was_written_for_the_same_identity_alone(own_cache: Path) -> None:
     disk.write("objects/a.o", "kernel a", b"code of a")
     assert disk.read("objects/a.o", "kernel a") == b"code of a"
     assert disk.read("objects/a.o", "kernel b") is None
@@ -54,30 +45,30 @@ def test_read_gives_what_was_written_for_the_same_identity_alone(chosen: Path) -
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_read_refuses_damage(chosen: Path, kind: str) -> None:
+def test_read_refuses_damage(own_cache: Path, kind: str) -> None:
     disk.write("objects/a.o", "kernel a", b"code of a" * 20)
-    path = chosen / "objects" / "a.o"
+    path = own_cache / "objects" / "a.o"
     path.write_bytes(DAMAGE[kind](path.read_bytes()))
     assert disk.read("objects/a.o", "kernel a") is None
 
 
-def test_read_waits_for_no_pipe_and_takes_no_folder(chosen: Path) -> None:
+def test_read_waits_for_no_pipe_and_takes_no_folder(own_cache: Path) -> None:
     disk.write("objects/a.o", "kernel a", b"code")
-    os.mkfifo(chosen / "objects" / "b.o")
-    (chosen / "objects" / "c.o").mkdir()
+    os.mkfifo(own_cache / "objects" / "b.o")
+    (own_cache / "objects" / "c.o").mkdir()
     for name in ("objects/b.o", "objects/c.o"):
         assert disk.read(name, "kernel a") is None
     disk.write("objects/c.o", "kernel a", b"code")
-    assert sorted(os.listdir(chosen / "objects")) == ["a.o", "b.o", "c.o"]
+    assert sorted(os.listdir(own_cache / "objects")) == ["a.o", "b.o", "c.o"]
 
 
-def test_read_refuses_a_file_that_others_may_write(chosen: Path) -> None:
+def test_read_refuses_a_file_that_others_may_write(own_cache: Path) -> None:
     disk.write("objects/a.o", "kernel a", b"code")
-    (chosen / "objects" / "a.o").chmod(0o666)
+    (own_cache / "objects" / "a.o").chmod(0o666)
     assert disk.read("objects/a.o", "kernel a") is None
 
 
-def test_write_flushes_before_it_renames(chosen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_flushes_before_it_renames(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     for name in ("fsync", "replace"):
         real = getattr(os, name)
@@ -90,13 +81,13 @@ def test_write_flushes_before_it_renames(chosen: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("kind", [*DAMAGE, "files that changed places"])
 def test_damaged_objects_are_compiled_again(
-    chosen: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    own_cache: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lowering, "llvm_text", lambda symbol, *_: symbol)
     monkeypatch.setattr(objects, "emit_object", lambda text, *_: text.encode() * 8)
     kernels = [registry.variants(name)[0] for name in ("loss_total", "run_tape")]
     whole = [kernel.object({}, jit.host()) for kernel in kernels]
-    files = sorted((chosen / "objects").iterdir())
+    files = sorted((own_cache / "objects").iterdir())
     sound = [file.read_bytes() for file in files]
     turned = [sound[-1], *sound[:-1]]
     for file, data, other in zip(files, sound, turned, strict=True):
@@ -107,12 +98,14 @@ def test_damaged_objects_are_compiled_again(
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_an_object_is_found_by_its_code_and_one_that_is_lost_compiled_again(
-    chosen: Path, lost: int, monkeypatch: pytest.MonkeyPatch
+    own_cache: Path, lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An entry has two files: the object, named by its code, and an index from sources to it."""
     (kernel,) = registry.variants("loss_total")[:1]
     whole, compiled = kernel.object({}, jit.host()), []
-    files = sorted((chosen / "objects").iterdir(), key=lambda path: b"ELF" in path.read_bytes()[:8])
+    files = sorted(
+        (own_cache / "objects").iterdir(), key=lambda path: b"ELF" in path.read_bytes()[:8]
+    )
     files[lost].unlink()
     make = objects.emit_object
     monkeypatch.setattr(objects, "emit_object", lambda *args: compiled.append(1) or make(*args))
@@ -122,7 +115,7 @@ def test_an_object_is_found_by_its_code_and_one_that_is_lost_compiled_again(
 
 @pytest.mark.parametrize("kind", ["unharmed", "a flipped bit"])
 def test_planner_loops_are_kept_and_damaged_ones_compiled_again(
-    chosen: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    own_cache: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = []
     make = loop_text.object_of
@@ -134,7 +127,7 @@ def test_planner_loops_are_kept_and_damaged_ones_compiled_again(
         numbers = doubled.Numbers(np.arange(3), 0.5)
         assert entry(numbers, 2) == doubled.Sums(6, 3.0)
         assert (numbers.values == [0, 2, 4]).all()
-        (path,) = (chosen / "libraries").iterdir()
+        (path,) = (own_cache / "libraries").iterdir()
         if kind in DAMAGE:
             damaged = DAMAGE[kind](path.read_bytes())
             path.unlink()  # loaded files stay mapped
@@ -155,26 +148,26 @@ def test_planner_loops_are_kept_and_damaged_ones_compiled_again(
     ],
 )
 def test_directory_that_others_may_write_is_refused(
-    chosen: Path, capsys: pytest.CaptureFixture[str], monkeypatch, mode, inside, said
+    own_cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch, mode, inside, said
 ) -> None:
     monkeypatch.setattr(disk, "_is_own_group", lambda gid: False)
-    (chosen / "objects").mkdir(parents=True)
-    (chosen / "objects").chmod(inside)
-    chosen.chmod(mode)
-    folder, warning = found(chosen, capsys)
+    (own_cache / "objects").mkdir(parents=True)
+    (own_cache / "objects").chmod(inside)
+    own_cache.chmod(mode)
+    folder, warning = found(own_cache, capsys)
     assert (folder is None) == bool(said) and said in warning
     assert warning.count("\n") == bool(said) and ("EDGETRAIN_CACHE" in warning) == bool(said)
 
 
-def test_directory_of_a_private_group_is_taken(chosen: Path, capsys, monkeypatch) -> None:
+def test_directory_of_a_private_group_is_taken(own_cache: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(disk, "_is_own_group", lambda gid: True)
-    chosen.mkdir()
-    chosen.chmod(0o770)
-    assert found(chosen, capsys) == (chosen.resolve(), "")
+    own_cache.mkdir()
+    own_cache.chmod(0o770)
+    assert found(own_cache, capsys) == (own_cache.resolve(), "")
 
 
-def test_directory_below_one_that_others_may_write_is_refused(chosen: Path, capsys) -> None:
-    above = chosen / "above"
+def test_directory_below_one_that_others_may_write_is_refused(own_cache: Path, capsys) -> None:
+    above = own_cache / "above"
     (above / "cache").mkdir(parents=True)
     above.chmod(0o777)
     assert found(above / "cache", capsys)[0] is None
@@ -182,24 +175,29 @@ def test_directory_below_one_that_others_may_write_is_refused(chosen: Path, caps
     assert found(above / "cache", capsys)[0] == (above / "cache").resolve()
 
 
-def test_directory_of_another_user_is_refused(chosen: Path, capsys, monkeypatch) -> None:
-    chosen.mkdir()
+def test_directory_of_another_user_is_refused(own_cache: Path, capsys, monkeypatch) -> None:
+    own_cache.mkdir()
     if os.geteuid():
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     else:
-        os.chown(chosen, 12345, 0)
-    folder, warning = found(chosen, capsys)
+        os.chown(own_cache, 12345, 0)
+    folder, warning = found(own_cache, capsys)
     assert folder is None and "another user" in warning
 
 
-def test_new_directories_are_private_whatever_the_umask(chosen: Path, capsys) -> None:
+def test_new_directories_are_private_whatever_the_umask(own_cache: Path, capsys) -> None:
     before = os.umask(0)
     try:
-        assert found(chosen / "deep" / "cache", capsys) == ((chosen / "deep" / "cache"), "")
+        assert found(own_cache / "deep" / "cache", capsys) == ((own_cache / "deep" / "cache"), "")
         disk.write("objects/a.o", "kernel a", b"code")
     finally:
         os.umask(before)
-    places = [chosen, chosen / "deep", chosen / "deep/cache", chosen / "deep/cache/objects"]
+    places = [
+        own_cache,
+        own_cache / "deep",
+        own_cache / "deep/cache",
+        own_cache / "deep/cache/objects",
+    ]
     assert [place.stat().st_mode & 0o777 for place in places] == [0o700] * 4
 
 
