@@ -97,8 +97,8 @@ class Inventory:
         messages = []
         if unused := self._unused():
             messages.append(
-                f"module '{self.owner}': the forward pass never uses {', '.join(unused)}, so "
-                "they are not in the file. Remove them, or use them."
+                f"module '{self.owner}': the file leaves out {', '.join(unused)}, which the "
+                "forward pass never uses. Remove such parameters, or use them."
             )
         if self.stale:
             messages.append(
