@@ -22,8 +22,8 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 @contextlib.contextmanager
 def traceable_functions() -> Iterator[None]:
     """Trace attention of other than four dimensions, means of scatter_reduce, cdist, cumprod,
-    adaptive_avg_pool3d, embedding bags of equal length, and recurrences with dropout between
-    layers."""
+    diagonals, adaptive_avg_pool3d, embedding bags of equal length, and recurrences with dropout
+    between layers."""
     bag, measure = F.embedding_bag, torch.cdist
 
     def distances(x: Tensor, y: Tensor, p: float = 2.0, *args: Any, **kwargs: Any) -> Tensor:
@@ -66,6 +66,9 @@ def traceable_functions() -> Iterator[None]:
                     Tensor.cumprod: _cumprod,
                     torch.ops.aten.cumprod: _cumprod,
                     torch.ops.aten.cumprod.default: _cumprod,
+                    torch.diagonal: _diagonal,
+                    Tensor.diagonal: _diagonal,
+                    torch.linalg.diagonal: _last_diagonal,
                 }
             )
         )
@@ -203,6 +206,25 @@ def _cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Te
         made = made * F.pad(made[..., : size - reach], (reach, 0), value=1.0)
         reach *= 2
     return made.movedim(-1, dim)
+
+
+def _diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Every (columns + 1)-th element of the flattened matrices: torch's exporter multiplies by an
+    identity matrix."""
+    matrices = input.movedim((dim1, dim2), (-2, -1))
+    rows, columns = matrices.shape[-2:]
+    if not isinstance(rows, int) or not isinstance(columns, int):  # the batch
+        return torch.ops.aten.diagonal(input, offset, dim1, dim2)
+    count = min(rows + min(offset, 0), columns - max(offset, 0))
+    if count < 1:
+        return matrices[..., 0, :0]
+    first = offset if offset > 0 else -offset * columns
+    elements = matrices.flatten(-2)[..., first :: columns + 1]
+    return elements[..., :count]
+
+
+def _last_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803
+    return _diagonal(A, offset, dim1, dim2)
 
 
 def _adaptive_means(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:

@@ -173,6 +173,19 @@ def _volumes(x, _):
     return torch.cat([pool(maps).flatten(1), again(maps).flatten(1)], 1)
 
 
+def _diagonals(x, _):
+    matrices = x.reshape(-1, 2, 4)
+    square = matrices @ matrices.mT
+    parts = [
+        torch.diagonal(square, dim1=1, dim2=2),
+        matrices.diagonal(-1, -2, -1),
+        torch.diagonal(matrices, 2, 2, 1),  # empty
+        torch.linalg.diagonal(matrices, offset=1),
+        matrices.diagonal(offset=-2, dim1=-1, dim2=-2),
+    ]
+    return torch.cat(parts, 1)
+
+
 @pytest.mark.filterwarnings("ignore::edgetrain.exporters.torch_export.ExportWarning")
 @pytest.mark.filterwarnings("ignore:size_average and reduce:UserWarning")
 @pytest.mark.parametrize(
@@ -181,7 +194,7 @@ def _volumes(x, _):
         _attention, _windows, _one_head, _heads, _by_position, _distances, _same_distances,
         _bags, _smooth_entropy, _entropy_of_maps, _mean_entropy, _plain_entropy,
         _soft_entropy, _gaussian, _products, _volumes, _by_other_names, _sinc, _hidden, _means,
-        _margins, _old_arguments, _resized,
+        _diagonals,        _margins, _old_arguments, _resized,
     ], 2),
 )  # fmt: skip
 def test_functions_mean_what_the_module_means(tmp_path, after):
