@@ -333,9 +333,15 @@ def _pad(g: Growing, op: str) -> None:
 
 
 def _off_zero(g: Growing, spectrum: Value) -> None:
-    """Replace a spectrum in the pool by one without exact zeros: the imaginary parts that are 0 for
-    a real signal are +-1e-8 in a runtime with rounded sines, so comparisons with 0 depart."""
-    g.node("Add", [spectrum.name, g.constant(0.05, np.float32)])
+    """Replace a spectrum in the pool by one without exact zeros and ties.
+
+    The imaginary parts that are 0 for a real signal are +-1e-8 in a runtime with rounded sines, so
+    comparisons with 0 depart. Its bins k and n - k are equal but for rounding, so places of maxima
+    depart.
+    """
+    size = math.prod(spectrum.shape[1:])
+    apart = (0.05 + 0.01 * np.arange(size)).reshape(spectrum.shape[1:])
+    g.node("Add", [spectrum.name, g.constant(apart, np.float32)])
     g.pool = [value for value in g.pool if value.name != spectrum.name]
 
 
