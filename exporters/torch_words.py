@@ -69,6 +69,8 @@ def traceable_functions() -> Iterator[None]:
                     torch.diagonal: _diagonal,
                     Tensor.diagonal: _diagonal,
                     torch.linalg.diagonal: _last_diagonal,
+                    torch.trace: _trace,
+                    Tensor.trace: _trace,
                 }
             )
         )
@@ -225,6 +227,10 @@ def _diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T
 
 def _last_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803
     return _diagonal(A, offset, dim1, dim2)
+
+
+def _trace(input: Tensor) -> Tensor:
+    return _diagonal(input).sum()
 
 
 def _adaptive_means(input: Tensor, output_size: int | Sequence[int | None]) -> Tensor:
