@@ -20,7 +20,7 @@ from edgetrain.exporters.parity_slots import Slots
 from edgetrain.exporters.reference import Reference, StepResult, Storage, scale_of, with_state
 from edgetrain.exporters.twins import twin_of
 from edgetrain.formats import FP32, MEMORIES, PRECISIONS
-from edgetrain.ir import Graph
+from edgetrain.ir import Format, Graph
 from edgetrain.kernels import control
 from edgetrain.losses import Loss
 from edgetrain.ops.model import Model
@@ -42,14 +42,21 @@ UPDATE_TOLERANCE = 1e-6
 ROUNDINGS = 16  # of the numbers that an update reads and writes in a short format
 
 # Relative change of perturbed weights: 8 units in the last place of float32, because a Winograd
-# convolution can have 8 times the error of a direct sum. Number of perturbed torch runs, and
-# maximum while something differs.
+# convolution can have 8 times the error of a direct sum, but at least half a unit of the format
+# that values are stored in. Number of perturbed torch runs, and maximum while something differs.
 _MOVED = 8 * 2.0**-23
 _PERTURBED_RUNS, _MOST_RUNS = 4, 24
 
 
 Distances = dict[tuple[str, str], float]  # (kind, name) -> relative error
 KINDS = ("forward", "loss", "statistic", "gradient", "parameter", "state")
+
+
+def _spacing(storage: Format) -> float:
+    """The distance from 1 to the next number of a format."""
+    halves = 2.0 ** -np.arange(1, 24, dtype=np.float32)
+    stored = storage.decode(storage.encode(1 + halves)).astype(np.float64) - 1
+    return float(stored[stored == halves].min())
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +195,13 @@ class Comparison:
             tolerance = max(least, most) if is_judged else None
             yield Row(step, kind, name, error, tolerance, torchs[kind, name])
 
-    def _single(self, state, inputs, target, is_coarse: bool = False) -> StepResult:
+    def _single(
+        self, state, inputs, target, moves: Mapping[str, np.ndarray] | None = None
+    ) -> StepResult:
         """The same step in torch's float32, with the engine's storage formats.
 
         Args:
-          is_coarse: also round values saved for backward.
+          moves: factors of parameters; values saved for backward are rounded too.
         """
         exact, recipe = self._exact, self._session.program.recipe
         choice = {key: recipe[key] for key in ("train", "freeze", "train_constants", "freeze_bn")}
@@ -205,9 +214,10 @@ class Comparison:
             output=exact.output_name,
             axis=exact.axis,
             storage=self._storage,
-            is_coarse=is_coarse,
+            is_coarse=moves is not None,
             terms=exact.terms,
             axes=exact.axes,
+            moves=moves,
             **choice,
         )
         single.factor, single.moment = exact.factor, exact.moment
@@ -229,17 +239,18 @@ class Comparison:
         A single float32 run can happen to miss mask flips caused by another order of summation. In
         ResNet-18 they are so few and so large that even four runs may miss them. If values are
         stored in fewer bits, the values that backward reads are rounded here too: the slope 1 - y^2
-        of a saturated tanh then loses most of its digits.
+        of a saturated tanh then loses most of its digits. And whether a value is rounded up or down
+        depends on the engine's fusions, which don't store every value of the graph.
         """
         draw = np.random.default_rng(0)
+        most = max(_MOVED, _spacing(self._storage.values) / 2)
         for _ in range(_MOST_RUNS):
-            moved = {
-                name: (a * (1 + draw.choice([-1, 0, 1], a.shape) * _MOVED)).astype(np.float32)
+            moves = {
+                name: 1 + draw.choice([-1, 0, 1], array.shape) * most
+                for name, array in state.items()
                 if name in self._exact.parameters
-                else a
-                for name, a in state.items()
             }
-            yield self._single(moved, inputs, target, is_coarse=True)
+            yield self._single(state, inputs, target, moves)
 
     def _arrays(self) -> dict[str, np.ndarray]:
         state = {**self._exact.parameters, **self._exact.buffers}

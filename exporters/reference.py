@@ -117,7 +117,7 @@ class Reference:
 
     If `storage` is coarser than float32, stored values and gradients are rounded to it, and the
     loss is multiplied by `loss_scale` for backward. If `is_coarse`, values that autograd saves
-    inside an op are rounded too.
+    inside an op are rounded too. Stored parameters are multiplied by `moves`, by name.
 
     Attributes:
       batch: samples per part; a step on more samples runs one part after the other, and batch-norms
@@ -149,12 +149,14 @@ class Reference:
         is_coarse: bool = False,
         terms: Sequence[Term] = (),
         axes: Sequence[int] = (),
+        moves: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         self.device, self.dtype = _device(device), dtype
         self.batch, self.factor, self.axis = batch, 1.0, axis
         self.moment, self._part = (0, 0), 0
         self._storage, self.loss_scale = storage, scale_of(storage.values)
         self._is_coarse = is_coarse and storage.values is not FP32
+        self._moves = {name: self.tensor(factors) for name, factors in (moves or {}).items()}
         model = with_output(model, output)
         bound = bind(model.without_dropout(), batch, dims)
         self.output_name = next(iter(bound.outputs)) if output is None else output
@@ -248,6 +250,7 @@ class Reference:
         """Values of these names, and the buffers after the step."""
         values: dict[str, Tensor] = {**self.parameters, **self.buffers, **self._constants}
         values = {name: self._stored(name, tensor) for name, tensor in values.items()}
+        values |= {name: values[name] * factors for name, factors in self._moves.items()}
         for name in self.graph.inputs:
             given = self.tensor(inputs[name])
             integer = self.graph.values[name].dtype != "f32"

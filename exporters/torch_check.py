@@ -48,17 +48,13 @@ def check_file(path: Path, module: nn.Module, inputs: Inputs, inventory: Invento
     if wanted is None or not _same(wanted, _outputs(module, inputs, training=False)):
         return ""
     run = _Run(path, inputs, inventory)
-    result = run.departure(wanted)
-    if result is None:
+    departed = run.departure(wanted)
+    if not departed:
         return ""
-    name, error, largest = result
-    found = (
-        f"module '{inventory.owner}': output {name!r} of the file differs by {error:.2g} times its "
-        f"largest number ({largest:.4g}) from the module's in evaluation mode"
-    )
+    found = f"module '{inventory.owner}': {departed} in evaluation mode"
     trained = _outputs(module, inputs, training=True)
     again = _outputs(module, inputs, training=True)
-    if trained is not None and _same(trained, again) and run.departure(trained) is not None:
+    if trained is not None and _same(trained, again) and run.departure(trained):
         raise ModelError(
             f"{found}. torch's exporter translated an op wrongly. Replace it, or pass check=False "
             "to write the file anyway."
@@ -143,23 +139,34 @@ class _Run:
             self._given = {name: _array(tensor) for name, tensor in pairs}
             self._found = self._file.run(self._given)
 
-    def departure(self, wanted: Arrays) -> tuple[str, float, float] | None:
-        """(the first output that differs, the relative difference, largest number), or None."""
+    def departure(self, wanted: Arrays) -> str:
+        """How the first output that differs does so, or ""."""
         from edgetrain.exporters.parity_forward import error_of, judged
 
         if len(wanted) != len(self._found):
-            return None
+            return ""
         true = dict(zip(self._found, wanted, strict=True))
         names = [name for name, array in true.items() if _is_judged(array)]
+        for name in names:  # whatever roundings it depends on
+            if not _is_finite(self._found[name]):
+                return f"output {name!r} of the file has NaN or infinity, unlike the module's"
         pairs = [(self._found[name], true[name]) for name in names]
         errors = [error_of(*pair) for pair in pairs]
         floor = 0.0 if self._on_cpu else _ON_DEVICES
         tolerances = judged(self._file, self._given, self._found, names, errors)
         for name, error, tolerance in zip(names, errors, tolerances, strict=True):
             if tolerance is not None and error > max(tolerance, floor):
-                return name, error, float(np.abs(true[name].astype(np.float64)).max(initial=0.0))
-        return None
+                largest = float(np.abs(true[name].astype(np.float64)).max(initial=0.0))
+                return (
+                    f"output {name!r} of the file differs by {error:.2g} times its largest number "
+                    f"({largest:.4g}) from the module's"
+                )
+        return ""
 
 
 def _is_judged(array: np.ndarray) -> bool:
-    return array.size > 0 and (array.dtype.kind not in "fc" or bool(np.isfinite(array).all()))
+    return array.size > 0 and _is_finite(array)
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())

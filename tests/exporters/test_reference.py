@@ -9,8 +9,9 @@ from torch.utils.checkpoint import checkpoint
 import edgetrain as et
 from edgetrain.errors import UnsupportedOpError, UsageError
 from edgetrain.exporters import export_torch, reference_ops
-from edgetrain.exporters.reference import Reference, reference
+from edgetrain.exporters.reference import Reference, Storage, reference
 from edgetrain.exporters.reference_ops import INTRINSICS, RULES, _with_builtins
+from edgetrain.formats import FP16
 from edgetrain.ir import Node, Value
 from edgetrain.kernels.elementwise.formulas import ROWS
 from edgetrain.kernels.elementwise.intrinsics import bound
@@ -166,6 +167,19 @@ def test_reference_buffers_move_at_each_step(net, batch):
     first = run.step({"x": x}, target, "cross_entropy").buffers["norm.running_mean"]
     second = run.step({"x": x}, target, "cross_entropy").buffers["norm.running_mean"]
     np.testing.assert_allclose(second, 1.7 * first, rtol=1e-6)  # m + (1 - 0.3) m
+
+
+@pytest.mark.parametrize("storage", [Storage(), Storage(FP16, FP16)], ids=["fp32", "fp16"])
+def test_moved_parameters_change_a_step_in_any_storage(net, batch, storage):
+    def loss(moves):
+        run = Reference(net[1], 5, dtype=torch.float32, storage=storage, moves=moves)
+        return run.step({"x": batch[0]}, batch[1], "cross_entropy").loss
+
+    weights = {name: array for name, array in net[1].initializers.items() if array.ndim > 1}
+    assert loss({name: np.full(array.shape, 1.0) for name, array in weights.items()}) == loss({})
+    assert loss({name: np.full(array.shape, 1 + 2**-11) for name, array in weights.items()}) != (
+        pytest.approx(loss({}), abs=1e-7)
+    )
 
 
 def test_reference_names_an_op_without_a_rule(net, monkeypatch):
