@@ -214,7 +214,6 @@ class Comparison:
             output=exact.output_name,
             axis=exact.axis,
             storage=self._storage,
-            is_coarse=moves is not None,
             terms=exact.terms,
             axes=exact.axes,
             moves=moves,

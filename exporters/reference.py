@@ -116,8 +116,8 @@ class Reference:
     which batch-norms use their running statistics.
 
     If `storage` is coarser than float32, stored values and gradients are rounded to it, and the
-    loss is multiplied by `loss_scale` for backward. If `is_coarse`, values that autograd saves
-    inside an op are rounded too. Stored parameters are multiplied by `moves`, by name.
+    loss is multiplied by `loss_scale` for backward. With `moves`, stored parameters are multiplied
+    by these factors, by name, and values that autograd saves inside an op are rounded too.
 
     Attributes:
       batch: samples per part; a step on more samples runs one part after the other, and batch-norms
@@ -146,7 +146,6 @@ class Reference:
         freeze_bn: bool | None = None,
         axis: int = 0,
         storage: Storage = _PLAIN,
-        is_coarse: bool = False,
         terms: Sequence[Term] = (),
         axes: Sequence[int] = (),
         moves: Mapping[str, np.ndarray] | None = None,
@@ -155,7 +154,7 @@ class Reference:
         self.batch, self.factor, self.axis = batch, 1.0, axis
         self.moment, self._part = (0, 0), 0
         self._storage, self.loss_scale = storage, scale_of(storage.values)
-        self._is_coarse = is_coarse and storage.values is not FP32
+        self._is_coarse = moves is not None and storage.values is not FP32
         self._moves = {name: self.tensor(factors) for name, factors in (moves or {}).items()}
         model = with_output(model, output)
         bound = bind(model.without_dropout(), batch, dims)

@@ -176,10 +176,9 @@ def test_moved_parameters_change_a_step_in_any_storage(net, batch, storage):
         return run.step({"x": batch[0]}, batch[1], "cross_entropy").loss
 
     weights = {name: array for name, array in net[1].initializers.items() if array.ndim > 1}
-    assert loss({name: np.full(array.shape, 1.0) for name, array in weights.items()}) == loss({})
-    assert loss({name: np.full(array.shape, 1 + 2**-11) for name, array in weights.items()}) != (
-        pytest.approx(loss({}), abs=1e-7)
-    )
+    factors = [{n: np.full(a.shape, f) for n, a in weights.items()} for f in (1.0, 1 + 2**-11)]
+    assert loss(factors[0]) == loss({})
+    assert loss(factors[1]) != pytest.approx(loss({}), abs=1e-7)
 
 
 def test_reference_names_an_op_without_a_rule(net, monkeypatch):

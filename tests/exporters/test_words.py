@@ -194,7 +194,7 @@ def _diagonals(x, table):
         _attention, _windows, _one_head, _heads, _by_position, _distances, _same_distances,
         _bags, _smooth_entropy, _entropy_of_maps, _mean_entropy, _plain_entropy,
         _soft_entropy, _gaussian, _products, _volumes, _by_other_names, _sinc, _hidden, _means,
-        _diagonals,        _margins, _old_arguments, _resized,
+        _diagonals, _margins, _old_arguments, _resized,
     ], 2),
 )  # fmt: skip
 def test_functions_mean_what_the_module_means(tmp_path, after):
