@@ -72,6 +72,7 @@ def _bare(text: str) -> list[tuple[str, int]]:
 
 LAYOUT = """\
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import edgetrain.units
@@ -87,13 +88,14 @@ class Point:
         from edgetrain.compiler.compile import make_plan
         made: Callable = make_plan
         return made
-    def far(self) -> str:
+    def far(self, path: Path) -> str:
         if a  and  not "b":
             return \"\"\"  # kept  \n    deep
         \"\"\" + f"{1 + 1 = }" + r"\\ "
         return self . x if 1 else 0
 """
 LEAN = """\
+
 
 
 
@@ -110,7 +112,7 @@ class Point:
   from edgetrain.compiler.compile import make_plan
 
 
- def far(self):
+ def far(self,path):
   if a and not "b":
    return \"\"\"  # kept  \n    deep
         \"\"\"+f"{1 + 1 = }"+r"\\ "

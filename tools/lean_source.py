@@ -13,6 +13,7 @@ from .device_modules import Never
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HAVE_ONE = (ast.Module, ast.ClassDef, *_FUNCTIONS)
+# Modules whose names are often imported for annotations alone.
 _OF_TYPES = ("typing", "collections.abc", "types", "pathlib", "os", "_thread")
 Place = tuple[int, int]  # line from 0, byte in the line
 
