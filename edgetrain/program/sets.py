@@ -210,12 +210,13 @@ def _check_arrays(tape_set: TapeSet) -> None:
     if control is None or (control.shape, control.dtype) != ((64,), "i64"):
         raise ValueError("persistent: the control block of 64 words is missing")
     for name, array in tape_set.init.items():
-        sound = name in slots and slots[name].stored_shape == array.shape
-        format = slots[name].format if sound else None
-        number = array.dtype.kind in "fiu" and format is not None and format.block == 1
-        number = number and slots[name] not in tape_set.mapped
-        if format is None or not (number or array.dtype == format.dtype):
-            raise ValueError(f"tensor 'init.{name}': no slot has its shape")
+        slot = slots.get(name)
+        # A conversion could make anything of numbers that the slot's format does not hold.
+        if slot is None or (array.dtype, array.shape) != (slot.format.dtype, slot.stored_shape):
+            raise ValueError(f"tensor 'init.{name}': no slot has its shape and type")
+    weights = tape_set.init.get(WEIGHTS, np.ones(1, np.float32))
+    if not (weights.dtype == np.float32 and np.isfinite(weights).all() and (weights >= 0).all()):
+        raise ValueError(f"tensor 'init.{WEIGHTS}': expected float32 numbers of at least 0")
 
 
 def check_together(first: TapeSet, others: Iterable[TapeSet]) -> None:

@@ -35,8 +35,8 @@ class Ended:
     """How a child ended.
 
     Attributes:
-      how: "returned", "refused" (an EdgetrainError), "raised" (another exception), "signal",
-        "hung" (killed by the wall-clock limit) or "exited" (without a report).
+      how: "returned", "refused" (an EdgetrainError), "raised" (another exception, or a warning),
+        "signal", "hung" (killed by the wall-clock limit) or "exited" (without a report).
       detail: "Type: message" of an exception, the name of a signal, else "".
       value: what the callable returned, through JSON.
       cpu_seconds: user and system time of the child.
@@ -110,6 +110,7 @@ def _child(call: Callable[[], Any], writing: int, output: int, cpu_seconds: floa
     try:
         _put(writing, {"start_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024})
         _map_large_blocks()
+        warnings.simplefilter("error")  # as in pytest: a warning counts as a fault
         faulthandler.disable()
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)

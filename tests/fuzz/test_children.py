@@ -4,6 +4,7 @@ import ctypes
 import os
 import time
 
+import numpy as np
 import pytest
 
 from edgetrain.errors import DataError
@@ -38,6 +39,7 @@ ENDS = [
     (_refuse, "refused", ""),
     (_refuse_at_length, "refused", "more than one line"),
     (lambda: 1 // 0, "raised", "ZeroDivisionError"),
+    (lambda: np.float32(np.inf) - np.float32(np.inf), "raised", "RuntimeWarning"),
     (lambda: ctypes.string_at(8), "signal", "SIGSEGV"),
     (lambda: os._exit(3), "exited", "status 3"),
     (lambda: os.abort(), "signal", "SIGABRT"),

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+import edgetrain as et
 from edgetrain.api import compile as compile_
 from edgetrain.errors import ProgramError
 from edgetrain.kernels import targets
@@ -178,6 +179,39 @@ def test_program_that_lies_is_refused_before_it_runs(path, lie):
     write_container(path, tensors, meta, kind=KIND, version=VERSION)
     with pytest.raises(ProgramError):
         Session(load_program(path)).close()
+
+
+ARRAYS = {
+    "float64": lambda array: array.astype(np.float64),
+    "float16": lambda array: array.astype(np.float16),
+    "integers": lambda array: array.astype(np.int32),
+    "rows of bytes": lambda array: array.view(np.uint8),
+    "flat": lambda array: array.reshape(-1),
+}
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+def test_initial_values_of_another_type_or_shape_are_refused(path, array):
+    """They are never converted: a NaN would become any integer."""
+    tensors, meta = read_container(path, kind=KIND, versions=range(VERSION, VERSION + 1))
+    weights = next(n for n, a in tensors.items() if n.startswith("init.") and a.ndim > 1)
+    tensors[weights] = ARRAYS[array](tensors[weights])
+    write_container(path, tensors, meta, kind=KIND, version=VERSION)
+    with pytest.raises(ProgramError, match=f"'{weights}': no slot has its shape and type"):
+        load_program(path)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -1])
+def test_loss_weights_that_are_no_weights_are_refused(tmp_path, number):
+    net = Net(3)
+    model = net.model(*(net.add("MatMul", ["x", net.weight(n, 3, 2)], f"y{n}") for n in "ab"))
+    losses = {"ya": "cross_entropy", "yb": et.Loss("mse", weight=0.5)}
+    path = compile_(model, losses=losses, minibatch=4).save(tmp_path / "m.edge")
+    tensors, meta = read_container(path, kind=KIND, versions=range(VERSION, VERSION + 1))
+    tensors["init.loss.weights"] = np.array([1, number], np.float32)
+    write_container(path, tensors, meta, kind=KIND, version=VERSION)
+    with pytest.raises(ProgramError, match=r"'init.loss.weights': expected float32 numbers of at"):
+        load_program(path)
 
 
 @pytest.mark.parametrize("word", range(0, 40, 3))
