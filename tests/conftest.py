@@ -38,6 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("forks") is None)
+
+
 def pytest_runtest_setup() -> None:
     # Not imported for this: many tests need no torch.
     module = sys.modules.get("torch.onnx._internal.exporter._registration")

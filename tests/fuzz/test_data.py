@@ -128,6 +128,7 @@ def test_hostile_data_files_are_used_or_refused(tmp_path, edges, kind: str) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.forks
 @pytest.mark.parametrize("kind", ["files", "folders"])
 def test_many_hostile_data_files_are_used_or_refused(tmp_path, edges, kind: str) -> None:
     used = _judge(tmp_path, range(SHORT, SHORT + LONG), edges, every=1, kind=kind)

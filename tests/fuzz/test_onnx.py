@@ -103,6 +103,7 @@ def test_onnx_mutants_have_gradients_or_are_refused(warm, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.forks
 def test_onnx_mutants_have_gradients_or_are_refused_in_thousands(warm, tmp_path):
     wrong, ends = _mutants(tmp_path, range(1000, 3000), _gradients)
     assert wrong == []
@@ -115,6 +116,7 @@ def test_onnx_mutants_are_trained_or_refused(warm, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.forks
 def test_onnx_mutants_are_trained_or_refused_in_hundreds(warm, tmp_path):
     wrong, ends = _mutants(tmp_path, range(4000, 4200), _train)
     assert wrong == []

@@ -27,6 +27,7 @@ def test_mutants_of_programs_are_refused_or_run() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.forks
 def test_many_mutants_of_programs_are_refused_or_run() -> None:
     _right(programs.fuzz(20_000, 1), 0.25)
 
@@ -59,6 +60,7 @@ def test_extremes_of_every_integer_are_refused_or_stay_inside() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.forks
 def test_extremes_of_every_net_are_refused_or_stay_inside() -> None:
     tallies = [found for _, found in extremes(1)]
     assert [fault for found in tallies for fault in found.faults] == []
