@@ -4,7 +4,6 @@ A crash, hang or huge allocation ends one child only, and counts as a fault of o
 """
 
 import contextlib
-import ctypes
 import faulthandler
 import json
 import math
@@ -26,7 +25,6 @@ from edgetrain.errors import EdgetrainError
 CPU_SECONDS = 10.0
 GROWN_NBYTES = 2**29
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-_M_MMAP_THRESHOLD = -3  # glibc's malloc.h
 _SHOWN = 2000  # bytes of output, and characters of a message, that are kept
 
 
@@ -109,7 +107,6 @@ def _child(call: Callable[[], Any], writing: int, output: int, cpu_seconds: floa
     """Run `call` and exit. The first line of the report is written before anything can fail."""
     try:
         _put(writing, {"start_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024})
-        _map_large_blocks()
         warnings.simplefilter("error")  # as in pytest: a warning counts as a fault
         faulthandler.disable()
         for number in _SIGNALS:
@@ -127,14 +124,6 @@ def _child(call: Callable[[], Any], writing: int, output: int, cpu_seconds: floa
             sys.stderr.flush()
     finally:
         os._exit(0)
-
-
-def _map_large_blocks() -> None:
-    """Let glibc return freed blocks of 1 MiB and more at once. Otherwise the heap that the parent
-    left decides how many of them stay, and count as growth."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, 2**20)
 
 
 def _called(call: Callable[[], Any]) -> dict[str, Any]:

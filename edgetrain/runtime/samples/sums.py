@@ -53,7 +53,8 @@ class Sums:
         return cls(terms, np.array(rows, np.float64), weights.astype(np.float64))
 
     def __add__(self, other: "Sums") -> "Sums":
-        return Sums(self.terms, self.rows + other.rows, other.weights)
+        with np.errstate(invalid="ignore"):  # infinities of both signs
+            return Sums(self.terms, self.rows + other.rows, other.weights)
 
     def of_samples(self, program: Program) -> "Sums":
         """The same means, but losses that are a mean over samples count each sample as one target:
@@ -70,7 +71,7 @@ class Sums:
     def means(self) -> list[float]:
         """Mean of each loss, without its weight; NaN if no target counted."""
         return [
-            float(row[0] / n) if n else math.nan
+            float(row[0]) / float(n) if n else math.nan  # float: without warnings of numpy
             for row, n in zip(self.rows, self._divisors, strict=True)
         ]
 
@@ -85,12 +86,12 @@ class Sums:
         """
         means = self.means
         counted = [k for k, n in enumerate(self._divisors) if n]
-        total = float(sum(self.weights[k] * means[k] for k in counted))
+        total = sum(float(self.weights[k]) * means[k] for k in counted)
         out: dict[str, Any] = {"loss": total if counted else math.nan}
         for term, mean, (_, count, correct, _) in zip(self.terms, means, self.rows, strict=True):
             if term.label:
                 out[f"{term.label}_loss"] = mean
             if term.loss.accuracy:
                 name = f"{term.label}_accuracy" if term.label else "accuracy"
-                out[name] = float(correct / count) if count else math.nan
+                out[name] = float(correct) / float(count) if count else math.nan
         return out
