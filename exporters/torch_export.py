@@ -7,8 +7,9 @@ with a symbolic batch, and every parameter gets into the file unchanged, under t
 The file's `metadata_props` (JSON, all optional for a reader):
 
     edgetrain.parameters   names of the initializers to train, in torch's order
-    edgetrain.frozen       those of them with requires_grad=False, and running means of batch-norms
-                           that were in evaluation mode in a module in training mode
+    edgetrain.frozen       those of them with requires_grad=False or that no gradient reaches, and
+                           running means of batch-norms that were in evaluation mode in a module in
+                           training mode
     edgetrain.buffers      names of the initializers that are buffers (running statistics, tables)
     edgetrain.tied         {other torch name: name of the initializer it shares}
     edgetrain.unused       parameters that the forward pass never reads; not in the file
@@ -31,6 +32,7 @@ from torch import nn
 from edgetrain.errors import ModelError, UsageError
 from edgetrain.exporters.onnx_save import save_atomically
 from edgetrain.exporters.torch_check import check_file
+from edgetrain.exporters.torch_detach import stopped
 from edgetrain.exporters.torch_gradients import noting_gradients
 from edgetrain.exporters.torch_graph import make_trainable
 from edgetrain.exporters.torch_losses import traceable_losses
@@ -115,10 +117,10 @@ def export_torch(
     inventory = take_inventory(module)
     _check_names(inventory, input_names, output_names)
     with _quiet(), _training_mode(module), _random_state_kept(module):
-        traced, program = _trace(module, inventory, inputs, named, input_names, opset)
+        program = _trace(module, inventory, inputs, named, input_names, opset)
     model = program.model
     _check_written(model, module, opset)
-    read_trace(inventory, traced, program.exported_program)
+    read_trace(inventory, program.exported_program)
     with _quiet(), _random_state_kept(module):
         make_trainable(model, inventory, output_names)
         inventory.masks_evaluate = bool(inventory.masks) and draws_in_evaluation(module, inputs)
@@ -262,8 +264,8 @@ def _trace(
     named: Sequence[Mapping[int, str]],
     input_names: Sequence[str] | None,
     opset: int,
-) -> tuple[torch.export.ExportedProgram, Any]:
-    """Return the traced module and its ONNX program.
+) -> Any:
+    """Return the ONNX program of the traced module.
 
     Both steps are called separately: if the batch size can't be symbolic, torch.onnx.export would
     silently fix it.
@@ -286,6 +288,7 @@ def _trace(
                 noting_gradients(inventory.changed_gradients),
             ):
                 traced = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
+            traced = stopped(inventory, traced)
             program = torch.onnx.export(
                 traced,
                 (),
@@ -299,7 +302,7 @@ def _trace(
                 input_names=list(input_names) if input_names else None,
             )
         inventory.drawn_outside = outside_state() != outside
-        return traced, program
+        return program
     except Exception as error:  # torch raises a dozen unrelated types here
         move = DRAWN_OUTSIDE if outside_state() != outside else hint(_messages(error))
         how = " with a symbolic batch" if any(shapes) and traced is None else ""

@@ -18,6 +18,7 @@ import onnxscript.optimizer
 from onnx_ir.passes import common
 
 from edgetrain.errors import ModelError
+from edgetrain.exporters import torch_detach
 from edgetrain.exporters.torch_lrn import fuse_local_response_norm
 from edgetrain.exporters.torch_names import Inventory
 from edgetrain.exporters.torch_random import constant, masks_as_dropout, random_nodes
@@ -60,6 +61,7 @@ def make_trainable(
     _use_kept_names(graph, inventory)
     _compute_outputs(graph, output_names or ())
     _mark_norms(graph)
+    torch_detach.hide(graph)
     inventory.held = _held_means(graph)
     _dropout_in_training(graph)
     tensors = _to_inputs(graph, inventory)
@@ -73,9 +75,11 @@ def make_trainable(
     _seed(graph)  # the new ones too: equal draws are not one
     onnxscript.optimizer.optimize_ir(model, should_fold=_may_fold)
     _unseed(graph)
+    _register_lost(graph)
     _to_initializers(graph, tensors)
     _batch_norm_in_training(graph)
     _name_nodes(graph)
+    torch_detach.show(graph)
     inventory.random = random_nodes(graph)
     _check_survivors(graph, inventory)
 
@@ -152,7 +156,7 @@ def _to_inputs(graph: ir.Graph, inventory: Inventory) -> dict[str, ir.TensorProt
     taken = {*inventory.must_survive(), *(value.name for value in graph.inputs)}
     for argument in graph.inputs:  # it may have the name of a parameter
         if argument.name in inventory.must_survive():
-            argument.name = next(n for n in _inputs_of(argument.name) if n not in taken)
+            argument.name = next(n for n in _other_names(argument.name, "input") if n not in taken)
     for name in inventory.must_survive():
         value = graph.initializers.pop(name, None)
         if value is not None and value.const_value is not None:
@@ -162,10 +166,10 @@ def _to_inputs(graph: ir.Graph, inventory: Inventory) -> dict[str, ir.TensorProt
     return tensors
 
 
-def _inputs_of(name: str | None) -> Iterator[str]:
-    """Other names of an input: NAME_input, NAME_input2, .."""
-    yield f"{name}_input"
-    yield from (f"{name}_input{k}" for k in itertools.count(2))
+def _other_names(name: str | None, ending: str) -> Iterator[str]:
+    """Names instead of `name`: NAME_ending, NAME_ending2, .."""
+    yield f"{name}_{ending}"
+    yield from (f"{name}_{ending}{k}" for k in itertools.count(2))
 
 
 def _to_initializers(graph: ir.Graph, tensors: dict[str, ir.TensorProtocol]) -> None:
@@ -192,6 +196,20 @@ def _unseed(graph: ir.Graph) -> None:
     for node in graph.all_nodes():
         if node.op_type in _RANDOM_OPS:
             node.attributes.pop("seed", None)
+
+
+def _register_lost(graph: ir.Graph) -> None:
+    """Register constants that the optimizer replaced by others of the same name: it names both
+    bounds of a Clip after its input, which may be clipped twice."""
+    names = {value.name for node in graph.all_nodes() for value in node.outputs}
+    names |= {*graph.initializers, *(value.name for value in graph.inputs)}
+    for value in dict.fromkeys(v for node in graph.all_nodes() for v in node.inputs if v):
+        owner = value.graph.initializers if value.graph is not None else {}
+        if value.const_value is None or value.producer() or owner.get(value.name or "") is value:
+            continue
+        value.name = next(n for n in _other_names(value.name, "again") if n not in names)
+        names.add(value.name)
+        graph.register_initializer(value)
 
 
 def _dropout_in_training(graph: ir.Graph) -> None:
@@ -275,7 +293,7 @@ def _keep_function(node: ir.Node) -> None:
     result = _OPERATOR.search(node.metadata_props.get(_CALL, ""))
     node.metadata_props.clear()
     if result and node.op_type in _BOUNDS:
-        node.metadata_props["edgetrain.function"] = result[1]
+        node.metadata_props[torch_detach.FUNCTION] = result[1]
 
 
 def _check_survivors(graph: ir.Graph, inventory: Inventory) -> None:

@@ -28,7 +28,7 @@ class Inventory:
       used: kept names that outputs of the forward pass depend on.
       mutated: kept names of buffers that the forward pass writes.
       stale: used buffers whose update in the forward pass is not in the file.
-      stopped: places where the forward pass stops gradients to parameters.
+      unreached: trainable parameters that no gradient reaches, so torch never updates them.
       padding_idx: embedding weight -> its padding row.
       changed_gradients: hooks and functions that change gradients, which are not in the file.
       held: running means of batch-norms that use running statistics in training.
@@ -46,7 +46,7 @@ class Inventory:
     used: set[str] = field(default_factory=set)
     mutated: set[str] = field(default_factory=set)
     stale: list[str] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
+    unreached: list[str] = field(default_factory=list)
     padding_idx: dict[str, int] = field(default_factory=dict)
     changed_gradients: dict[str, None] = field(default_factory=dict)
     held: list[str] = field(default_factory=list)
@@ -83,6 +83,7 @@ class Inventory:
             "buffers": [name for name in survive if name in self.buffers],
             "frozen": [
                 *(n for n, p in self.parameters.items() if not p.requires_grad),
+                *self.unreached,
                 *self.held,
             ],
             "tied": {alias: kept for alias, kept in self.tied.items() if kept in survive},
@@ -104,12 +105,6 @@ class Inventory:
             messages.append(
                 f"module '{self.owner}': the forward pass updates {', '.join(self.stale)}, which "
                 "are constants in the file; only batch-norm statistics are updated."
-            )
-        if self.stopped:
-            messages.append(
-                f"module '{self.owner}': detach or no_grad stops gradients in "
-                f"{', '.join(self.stopped)}, but ONNX can't express this, so gradients flow. "
-                "Freeze these parameters, or move the branch out of the module."
             )
         if self.changed_gradients:
             messages.append(

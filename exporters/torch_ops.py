@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from onnxscript import opset18
 
+from edgetrain.exporters import torch_detach
+
 # Typed for eager tensors; here every operand is a symbol in the graph being written.
 op: Any = opset18
 
@@ -139,6 +141,7 @@ def _sizes(size: Any) -> list[Any]:
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    **torch_detach.TRANSLATIONS,
     torch.ops.aten.rnn_tanh.input: _recurrence("RNN", activations=["Tanh"]),
     torch.ops.aten.rnn_relu.input: _recurrence("RNN", activations=["Relu"]),
     torch.ops.aten.sinc.default: _sinc,

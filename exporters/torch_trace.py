@@ -7,6 +7,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from edgetrain.errors import ModelError
+from edgetrain.exporters.torch_detach import unreached
 from edgetrain.exporters.torch_names import Inventory
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -14,13 +15,12 @@ _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _RECURRENT_ARGS = slice(4, 7)
 
 
-def read_trace(inventory: Inventory, traced: ExportedProgram, lowered: ExportedProgram) -> None:
+def read_trace(inventory: Inventory, lowered: ExportedProgram) -> None:
     """Complete `inventory`: what outputs depend on, what is written, what is lost.
 
     Args:
       inventory: of the module; changed in place.
-      traced: the program from torch.export.
-      lowered: the same after the decompositions for ONNX.
+      lowered: the program from torch.export after the decompositions for ONNX.
     Raises:
       ModelError: a recurrence with dropout between its layers (ONNX ops have none).
     """
@@ -38,7 +38,7 @@ def read_trace(inventory: Inventory, traced: ExportedProgram, lowered: ExportedP
         buffer = inventory.keep(signature.buffers_to_mutate.get(node.name, ""))
         if buffer in inventory.used and not _is_batch_norm_update(node):
             inventory.stale.append(buffer)
-    inventory.stopped = _stopped_gradients(inventory, traced)
+    inventory.unreached = unreached(inventory, lowered)
 
 
 def _targets(inventory: Inventory, program: ExportedProgram) -> dict[str, str]:
@@ -86,28 +86,3 @@ def _check_recurrence(inventory: Inventory, node: Node) -> None:
 def _is_batch_norm_update(node: Node) -> bool:
     source: Any = node.args[0] if node.target is operator.getitem else None
     return isinstance(source, Node) and "batch_norm" in str(source.target)
-
-
-def _stopped_gradients(inventory: Inventory, traced: ExportedProgram) -> list[str]:
-    """Modules in which detach or no_grad stops gradients to trainable parameters."""
-    targets = _targets(inventory, traced)
-    trainable: set[Node] = set()
-    stopped: dict[str, None] = {}
-    for node in traced.graph.nodes:
-        if node.op == "placeholder":
-            parameter = inventory.parameters.get(targets.get(node.name, ""))
-            if parameter is not None and parameter.requires_grad:
-                trainable.add(node)
-        elif trainable.intersection(node.all_input_nodes):
-            without_grad = _kind(node) == "wrap_with_set_grad_enabled" and not node.args[0]
-            if _kind(node) in ("detach", "detach_") or without_grad:
-                stopped[_module_path(node)] = None
-            else:
-                trainable.add(node)
-    return list(stopped)
-
-
-def _module_path(node: Node) -> str:
-    stack = node.meta.get("nn_module_stack") or {}
-    path = next(reversed(stack.values()))[0] if stack else ""
-    return f"'{path}'" if path else f"its own forward ({node.name})"

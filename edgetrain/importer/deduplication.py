@@ -104,6 +104,7 @@ def _identities(graph: onnx.GraphProto, copies: _Copies) -> None:
     kept = []
     for node in graph.node:
         merged = node.op_type == "Identity" and _IDENTITY.match(node.name)
+        merged = merged and not node.metadata_props  # of a newer exporter
         if merged and node.input[0] in copies.known and node.output[0] not in outputs:
             copies.add(node.output[0], node.input[0], own=True)
         else:

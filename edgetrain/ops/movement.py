@@ -105,7 +105,11 @@ def copy_of(context, node, inputs, shape, moves, fill=None, outputs=None) -> Non
 
 @onnx_rule("Identity")
 def identity(context, node) -> None:
-    context.bind(node, 0, context.value(node, 0).name)
+    value = context.value(node, 0)
+    if node.function == "detach" and value.dtype == "f32":
+        context.emit(node, "detach", [value], [value.shape])
+    else:
+        context.bind(node, 0, value.name)
 
 
 @onnx_rule("Reshape")

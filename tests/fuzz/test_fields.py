@@ -111,7 +111,8 @@ def mutate_checkpoint(run: Path, draw: random.Random) -> None:
 
 @pytest.mark.parametrize("write", [mutate_program, mutate_checkpoint])
 @pytest.mark.parametrize(
-    "seeds", [range(12), pytest.param(range(1000, 2000), marks=pytest.mark.slow)]
+    "seeds",
+    [range(12), pytest.param(range(1000, 2000), marks=[pytest.mark.slow, pytest.mark.forks])],
 )
 def test_mutants_are_refused_or_used(
     run: Run, tmp_path: Path, seeds: range, write: Callable

@@ -14,13 +14,13 @@ from ...ir import Graph, Node
 
 # A value, and its shapes on the path to its use.
 _Way = tuple[str, list[tuple[int, ...]]]
-_KEPT = ("view", "expand", "detach")
+_KEPT = ("view", "expand")
 _LOWEST = -1e30  # a maximum with a constant this low changes nothing
 # Ops that the functions are written with; such nodes are dropped once they are unread.
 _PARTS = {
-    *_KEPT, "exp", "sub", "add", "mul", "div", "neg", "log", "reciprocal", "max", "tanh", "where",
-    "matmul", "reduce_mean", "reduce_sum", "reduce_max", "reduce_logsum", "reduce_logsumexp",
-    "softmax", "log_softmax", "is_inf", "is_nan", "and", "not", "less",
+    *_KEPT, "detach", "exp", "sub", "add", "mul", "div", "neg", "log", "reciprocal", "max", "tanh",
+    "where", "matmul", "reduce_mean", "reduce_sum", "reduce_max", "reduce_logsum",
+    "reduce_logsumexp", "softmax", "log_softmax", "is_inf", "is_nan", "and", "not", "less",
 }  # fmt: skip
 
 
@@ -104,6 +104,9 @@ class _Found:
     def _inner(self, node: Node) -> str:
         if node.op in _KEPT:
             return node.inputs[0]
+        if node.op == "detach":  # only a shift cancels with its gradient
+            top = self._made(self._way(node.inputs[0])[0], "reduce_max")
+            return node.inputs[0] if top else ""
         same = [n for n in node.inputs if n and self._shape(n) == self._shape(node.outputs[0])]
         if node.op == "max":
             low = [n for n in node.inputs if self._is_constant(n, lambda a: a <= _LOWEST)]
@@ -182,6 +185,13 @@ class _Found:
                     made = replace(node, op="reduce_sum", inputs=(source,), attrs={"axes": (axis,)})
                     return made, [tuple(kept), *shapes]
         return None, shapes
+
+    def _is_detached(self, name: str) -> bool:
+        """Whether a value passes no gradient back on the path that `_way` follows."""
+        node = self._makers.get(name)
+        if node is None or not (inner := self._inner(node)):
+            return False
+        return node.op == "detach" or self._is_detached(inner)
 
     def _unshifted(self, name: str, axis: int) -> str:
         """x if the value is x - max(x) along the axis, else the value."""
@@ -276,7 +286,7 @@ class _Found:
         shape = self._shape(node.outputs[0])
         if self._shape(x) != shape:
             return None
-        for total, shift in self._terms(rest):
+        for total, shift, detached in self._terms(rest):
             exponents = self._logsumexp(*total, shape)
             if exponents is None:
                 continue
@@ -284,8 +294,10 @@ class _Found:
             if shift is None and z == x:
                 return self._function(node, "log_softmax", x, axis)
             if shift is not None and z != x and self._unshifted(z, axis) == x:
+                within = (self._negated(n) or n for n in self._makers[z].inputs)
+                alike = any(map(self._is_detached, within)) == detached
                 top = self._made(shift[0], "reduce_max")
-                if top is not None and self._along(top, shift[1], shape) == (x, axis):
+                if top and alike and self._along(top, shift[1], shape) == (x, axis):
                     return self._function(node, "log_softmax", x, axis)
         return None
 
@@ -306,15 +318,17 @@ class _Found:
         result = self._along(sums, shapes, shape) if sums and exp else None
         return (exp.inputs[0], result[1]) if exp and result else None
 
-    def _terms(self, name: str) -> Iterator[tuple[_Way, _Way | None]]:
-        """Candidates for (log of a sum, its shift): the value alone, or the operands of a sum."""
+    def _terms(self, name: str) -> Iterator[tuple[_Way, _Way | None, bool]]:
+        """Candidates for (log of a sum, its shift, whether that has no gradient): the value alone,
+        or the operands of a sum."""
         root, shapes = self._way(name)
-        yield (root, shapes), None
+        yield (root, shapes), None, False
         add = self._made(root, "add")
         if add is not None:
-            first, second = (self._way(n) for n in add.inputs)
-            for one, other in ((first, second), (second, first)):
-                yield (one[0], [*one[1], *shapes]), (other[0], [*other[1], *shapes])
+            for one, other in (add.inputs, add.inputs[::-1]):
+                total, shift = self._way(one), self._way(other)
+                way = shift[0], [*shift[1], *shapes]
+                yield (total[0], [*total[1], *shapes]), way, self._is_detached(other)
 
     def _reciprocal(self, node: Node) -> Node | None:
         x = self._one_and_exp(node.inputs[0])
