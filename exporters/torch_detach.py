@@ -60,7 +60,7 @@ def stopped(inventory: Inventory, traced: ExportedProgram) -> ExportedProgram:
                 _put_behind(traced, user, _DETACH)
     traced.graph_module.recompile()
     program = traced.run_decompositions({})
-    with_gradient = {*_trainable(inventory, program).values()}
+    with_gradient = {*_trainable(inventory, program)}
     for node in program.graph.nodes:
         if not with_gradient.intersection(node.all_input_nodes):
             continue
@@ -75,7 +75,7 @@ def stopped(inventory: Inventory, traced: ExportedProgram) -> ExportedProgram:
 def _may_stop(inventory: Inventory, traced: ExportedProgram, places: set[Node]) -> bool:
     """Whether a parameter may be read at one of the places; whatever is written into an operand
     may be."""
-    with_gradient = {*_trainable(inventory, traced).values()}
+    with_gradient = {*_trainable(inventory, traced)}
     for node in traced.graph.nodes if places else ():
         if with_gradient.intersection(node.all_input_nodes):
             if node in places or _kind(node).endswith("_"):
@@ -84,10 +84,10 @@ def _may_stop(inventory: Inventory, traced: ExportedProgram, places: set[Node]) 
     return False
 
 
-def _put_behind(program: ExportedProgram, node: Node, operator: Any) -> None:
+def _put_behind(program: ExportedProgram, node: Node, target: Any) -> None:
     users = [*node.users]
     with program.graph.inserting_after(node):
-        added = program.graph.call_function(operator, (node,))
+        added = program.graph.call_function(target, (node,))
     added.meta = dict(node.meta)
     for user in users:
         user.replace_input_with(node, added)
@@ -98,15 +98,15 @@ def _has_no_gradient(node: Node) -> bool:
     return node.target is _MARK or _kind(node) in _WITHOUT_GRADIENT or _is_integer(node)
 
 
-def _trainable(inventory: Inventory, program: ExportedProgram) -> dict[str, Node]:
-    """The placeholders of trainable parameters by kept name."""
+def _trainable(inventory: Inventory, program: ExportedProgram) -> dict[Node, str]:
+    """Kept name of each placeholder of a trainable parameter; tied ones may have several."""
     parameters = program.graph_signature.inputs_to_parameters
     names = {
-        inventory.keep(parameters[node.name]): node
+        node: inventory.keep(parameters[node.name])
         for node in program.graph.nodes
         if node.op == "placeholder" and node.name in parameters
     }
-    return {name: node for name, node in names.items() if inventory.parameters[name].requires_grad}
+    return {node: name for node, name in names.items() if inventory.parameters[name].requires_grad}
 
 
 def unreached(inventory: Inventory, lowered: ExportedProgram) -> list[str]:
@@ -124,8 +124,9 @@ def unreached(inventory: Inventory, lowered: ExportedProgram) -> list[str]:
             new = {*node.all_input_nodes} - reached
             reached |= new
             pending.extend(new)
-    found = _trainable(inventory, lowered)
-    return [name for name, node in found.items() if node.users and node not in reached]
+    read = {node: name for node, name in _trainable(inventory, lowered).items() if node.users}
+    flowing = {name for node, name in read.items() if node in reached}
+    return [name for name in dict.fromkeys(read.values()) if name not in flowing]
 
 
 def _kind(node: Node) -> str:

@@ -235,6 +235,13 @@ def test_parameters_that_no_gradient_reaches_are_frozen(tmp_path) -> None:
     trainer.close()
 
 
+def test_a_tied_parameter_that_a_gradient_reaches_by_one_name_is_not_frozen(tmp_path) -> None:
+    net = Net(lambda net, x: net.body(x) + functional.linear(x, net.twin.weight.detach()))
+    net.twin = nn.Linear(4, 4)
+    net.twin.weight, net.twin.bias = net.body.weight, net.body.bias
+    assert "frozen" not in metadata(onnx.load(_exported(net, tmp_path)))
+
+
 def test_parameters_that_are_written_into_a_view_are_not_frozen(tmp_path) -> None:
     def written(net: Net, x: torch.Tensor) -> torch.Tensor:
         y = torch.zeros(x.shape[0], 4, dtype=x.dtype)
