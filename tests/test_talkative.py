@@ -156,7 +156,7 @@ def test_a_notebook_shows_progress(tmp_path: Path) -> None:
     assert "88/88" in bars[0]["data"]["text/plain"] and "<pre" in bars[0]["data"]["text/html"]
     assert "ipywidgets" not in done.stdout
     (shown,) = second
-    assert shown["data"]["text/plain"].startswith("History(1 epochs, last: loss ")
+    assert shown["data"]["text/plain"].startswith("History(1 epoch, last: loss ")
 
 
 def test_history_is_columns_and_a_table_of_pandas(digits: et.Program) -> None:

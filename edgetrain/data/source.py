@@ -10,6 +10,7 @@ import numpy as np
 from edgetrain.errors import DataError
 from edgetrain.units.public import Uncopied
 
+from ..units.wording import counted
 from .checks.layout import check_layout
 from .checks.values import Label, check_floats, check_integers, check_known
 from .files.reading import unreadable
@@ -205,8 +206,9 @@ class Source(Uncopied, ABC):
             self.limits[name] = self._asked[name] = limit
             if name == "y" and self.labels is not None and len(self.labels) > limit:
                 raise DataError(
-                    f"{self.name}: {len(self.labels)} classes, {', '.join(self.labels)[:120]}; the "
-                    f"model has {limit}. Use a model with as many, or leave classes out."
+                    f"{self.name}: {counted(len(self.labels), 'class')}, "
+                    f"{', '.join(self.labels)[:120]}; the model has {limit}. Use a model with as "
+                    "many, or leave classes out."
                 )
         self.ignored = dict(ignored or {})
         self.ignore_index = self.ignored.get("y", ignore_index)
@@ -309,7 +311,7 @@ class Source(Uncopied, ABC):
             if target.shape[:1] != indices.shape:
                 raise DataError(
                     f"{self.name}: buffer {name!r} has shape {list(target.shape)}; expected one "
-                    f"row for each of {len(indices)} samples."
+                    f"row for each of {counted(len(indices), 'sample')}."
                 )
         self.check_layout(out)
         step = self._rows_per_chunk(names)

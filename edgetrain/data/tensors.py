@@ -7,6 +7,7 @@ import numpy as np
 
 from edgetrain.errors import DataError
 
+from ..units.wording import counted
 from .checks.layout import check_layout, fitting_transpose
 
 
@@ -48,8 +49,8 @@ def _described(value: Any, error: Exception) -> str:
         return f"{_first_line(error)}. Pass an array of numbers."
     kind, more = type(value).__name__, ", .." if len(shapes) > 3 else ""
     return (
-        f"a {kind} of {len(shapes)} arrays with shapes {', '.join(map(str, shapes[:3]))}{more}; "
-        "expected one array, or arrays of one shape."
+        f"a {kind} of {counted(len(shapes), 'array')} with shapes "
+        f"{', '.join(map(str, shapes[:3]))}{more}; expected one array, or arrays of one shape."
     )
 
 

@@ -147,7 +147,7 @@ class Exchange:
                 meant = did_you_mean(names[0], self.names) if what != "missing" else ""
                 raise DataError(
                     f"arrays: {what} {', '.join(names[:3])}{' ..' * (len(names) > 3)}; expected "
-                    f"the {len(self.names)} arrays trained here.{meant} Train the same parameters "
+                    f"the trained arrays ({len(self.names)}).{meant} Train the same parameters "
                     "on every board."
                 )
 

@@ -15,6 +15,7 @@ from ..errors import UsageError
 from ..program.atomic import write_atomically
 from ..units import finite
 from ..units.hints import did_you_mean
+from ..units.wording import counted
 
 HISTORY_FILE = "history.json"
 MOST_ROWS = 1024  # rows of steps; merged when there are twice as many
@@ -108,7 +109,7 @@ class History:
         columns = self.columns
         last = {n: v[-1] for n, v in columns.items() if v and n not in ("epoch", "step")}
         shown = ", ".join(f"{name} {value:.4g}" for name, value in last.items())
-        return f"History({len(self.epochs)} epochs{', last: ' if shown else ''}{shown})"
+        return f"History({counted(len(self.epochs), 'epoch')}{', last: ' if shown else ''}{shown})"
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with one row per epoch.

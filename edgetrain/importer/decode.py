@@ -15,6 +15,7 @@ from ..ops.batch_axis import readings
 from ..ops.control import spliced
 from ..ops.model import InputSpec, Model
 from ..ops.registry import OnnxNode, Subgraph
+from ..units.wording import counted
 from .branches import hoist
 from .classical import DOMAIN, Classical
 from .deduplication import undo_deduplication
@@ -110,8 +111,8 @@ def _drawn(names: Sequence[str]) -> list[str]:
     if not names:
         return []
     return [
-        f"{len(names)} weights have no values in the file (ConstantOfShape), such as {names[0]!r}; "
-        "they start with random numbers."
+        f"without values in the file (ConstantOfShape): {counted(len(names), 'weight')}, such as "
+        f"{names[0]!r}; each starts with random numbers."
     ]
 
 

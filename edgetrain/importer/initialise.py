@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..ops.registry import OnnxNode
+from ..units.wording import counted
 
 MAX_ELEMENTS = 2**28  # in all described weights together
 
@@ -68,8 +69,8 @@ def initialised(
     total = sum(array.size for array in found.values())
     if total > MAX_ELEMENTS:
         raise ModelError(
-            f"{len(found)} weights from ConstantOfShape nodes have {total} elements; expected at "
-            f"most {MAX_ELEMENTS}. Store the weights in the file."
+            f"weights from ConstantOfShape nodes: {counted(len(found), 'array')}, together {total} "
+            f"elements; expected at most {MAX_ELEMENTS}. Store the weights in the file."
         )
     drawn = set(random)
     return {

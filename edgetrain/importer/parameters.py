@@ -17,6 +17,7 @@ import onnx
 
 from ..ops.registry import OnnxNode
 from ..units.statistics import is_tracked
+from ..units.wording import counted
 from .names import derived_names, tied_copies
 from .origin import Origin, claim, is_anonymous, is_named_number, is_weight_name, origin_of
 from .tables import is_counting, is_formula, is_hiding, is_progression, is_table
@@ -112,14 +113,14 @@ def _warnings(gone: Sequence[str], kept: Sequence[str], origin: Origin) -> tuple
         return ()
     extra = [name for name in kept if name not in (origin.parameters or ())]
     instead = (
-        f"{len(extra)} constants used as weights are trained instead"
+        f"Trained instead: {counted(len(extra), 'constant')} used as weights"
         if extra
         else "They will not be trained"
     )
     return (
-        f"{len(gone)} parameters of the original model are missing in the file (folded, merged "
-        f"or unused): {', '.join(gone[:5])}. {instead}; export with edgetrain's exporter to keep "
-        "them.",
+        f"missing in the file: {counted(len(gone), 'parameter')} of the original model (folded, "
+        f"merged or unused): {', '.join(gone[:5])}. {instead}. Export with edgetrain's "
+        "exporter to keep them.",
     )
 
 

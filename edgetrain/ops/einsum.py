@@ -7,6 +7,7 @@ Each operand is permuted to [batch, rows, columns] (free if already in order); o
 from collections.abc import Sequence
 
 from ..ir import Value
+from ..units.wording import counted
 from .registry import onnx_rule
 from .strides import contiguous, prod
 
@@ -86,7 +87,9 @@ def _letters(node, ranks: Sequence[int]) -> tuple[list[str], str]:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise node.fail(f"equation {equation!r} for {len(ranks)} inputs", "one term per input")
+        raise node.fail(
+            f"equation {equation!r} for {counted(len(ranks), 'input')}", "one term per input"
+        )
     widest = max(
         (r - len(t.replace("...", "")) for t, r in zip(terms, ranks, strict=True) if "..." in t),
         default=0,

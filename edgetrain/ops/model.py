@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from ..errors import ModelError, UsageError, one_line
+from ..units.wording import counted
 from .allowance import Memory
 from .registry import OnnxNode
 
@@ -84,8 +85,8 @@ class Model:
         numbers = sum(self.initializers[name].size for name in self.parameters)
         inputs = ", ".join(spec.name for spec in self.inputs)
         return (
-            f"Model({self.name!r}, inputs {inputs}, {len(self.nodes)} nodes, "
-            f"{len(self.parameters)} parameters with {numbers:,} numbers)"
+            f"Model({self.name!r}, inputs {inputs}, {counted(len(self.nodes), 'node')}, "
+            f"{counted(len(self.parameters), 'parameter')} with {numbers:,} numbers)"
         )
 
     def without_dropout(self) -> "Model":

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ..units.wording import counted
 from . import samples
 from .movement import copy_of
 from .registry import Op, onnx_rule, register
@@ -71,7 +72,7 @@ def pad(context, node) -> None:
 def _pad_mode(context, node, x, shape: Sequence[int], before, mode: str) -> None:
     if mode not in PAD_MODES or len(shape) > MAX_DIMS:
         raise node.fail(
-            f"mode {mode!r} for {len(shape)} dimensions",
+            f"mode {mode!r} for {counted(len(shape), 'dimension')}",
             f"constant, {', '.join(PAD_MODES)}, and at most {MAX_DIMS} dimensions",
         )
     if mode == "wrap" and any(

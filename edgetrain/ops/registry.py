@@ -18,6 +18,7 @@ from ..ir.keys import key_of
 from ..kernels.elementwise.formulas import FUSED
 from ..kernels.registry import variants
 from ..units.hints import did_you_mean
+from ..units.wording import counted
 from .samples import Rule
 from .sides import Sides, sides_of
 from .storing import store_as
@@ -64,7 +65,7 @@ class OnnxNode:
         if not self.domain:
             return
         if len(self.inputs) != count:
-            raise self.fail(f"{len(self.inputs)} inputs", f"{count}")
+            raise self.fail(counted(len(self.inputs), "input"), f"{count}")
         for name, value in self.attrs.items():
             if name not in numbers:
                 raise self.fail(f"attribute {name!r}", " or ".join(numbers) or "no attribute")

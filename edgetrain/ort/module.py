@@ -19,6 +19,7 @@ from ..runtime.training.evaluation import evaluate_batches
 from ..runtime.training.trainer import Trainer
 from ..units.memory_options import ROWS
 from ..units.public import as_path, public_api
+from ..units.wording import counted
 from .state import EVALUATED, MODEL, UPDATED, CheckpointState
 
 
@@ -256,7 +257,7 @@ class Module:
         names = self.input_names()
         if len(inputs) != len(names):
             raise UsageError(
-                f"module: {len(inputs)} inputs; expected {', '.join(names)}. Call "
+                f"module: {counted(len(inputs), 'input')}; expected {', '.join(names)}. Call "
                 f"module({', '.join(names)})."
             )
         own = [hasattr(a, "numpy") and not hasattr(a, "detach") for a in inputs]  # not torch's

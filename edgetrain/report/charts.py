@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..program.account import COLOURS
 from ..units import format_bytes
+from ..units.wording import counted
 from .canvas import (
     SERIES,
     Dot,
@@ -53,7 +54,7 @@ def frontier_chart(
     picture = Picture(
         width,
         0,
-        f"{len(points)} plans from {format_bytes(points[0].nbytes)} to "
+        f"{counted(len(points), 'plan')} from {format_bytes(points[0].nbytes)} to "
         f"{format_bytes(points[-1].nbytes)}; chosen {format_bytes(points[chosen].nbytes)}",
         data={"chart": "points", "data": "frontier"},
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..units.wording import counted
 from .tables import account_lines, table
 
 # (name, op, output shape, numbers of its parameters)
@@ -19,7 +20,7 @@ class Summary:
         return "\n".join(self.lines)
 
     def __repr__(self) -> str:
-        return f"Summary({len(self.rows)} rows)"
+        return f"Summary({counted(len(self.rows), 'row')})"
 
 
 def model_summary(

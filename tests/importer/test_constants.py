@@ -133,7 +133,7 @@ def test_untrained_constants_may_be_asked_for(save, options):
 def test_untrained_constants_below_a_tenth_are_a_note(save, capsys):
     path = anonymous(save, classes=20)
     assert main(["plan", str(path), "--minibatch", "2", "--json"]) == 0
-    assert "12 numbers of 1 constants are not trained" in capsys.readouterr().err
+    assert "not trained: 12 numbers of 1 constant" in capsys.readouterr().err
 
 
 def test_train_constants_refuses_a_pattern_that_matches_nothing(save):

@@ -45,7 +45,7 @@ def test_classify_warns_of_parameters_that_are_gone(load):
     meta = {"edgetrain.parameters": ["w", "b", "bn.weight"]}
     found = load(model(nodes, [tensor("w", 4, 3), tensor("b", 3)], meta=meta))
     assert found.parameters == ("w", "b")
-    assert "1 parameters" in found.warnings[0] and "bn.weight" in found.warnings[0]
+    assert "1 parameter of" in found.warnings[0] and "bn.weight" in found.warnings[0]
 
 
 @pytest.mark.parametrize("text", ["{", "3", '{"a": 1}', "[" * 100_000, "null"])

@@ -67,7 +67,7 @@ def test_a_function_takes_its_attribute(tmp_path):
         (SNAKE, (), {"alpha": "half"}, "alpha 'half'; expected a number"),
         (SNAKE, ("t",), {}, "2 inputs; expected 1"),
         (PAIR, ("t",), {"alpha": 1.0}, "'alpha'; expected no attribute"),
-        (PAIR, (), {}, "1 inputs; expected 2"),
+        (PAIR, (), {}, "1 input; expected 2"),
         (PAIR, ("t", "t"), {}, "3 inputs; expected 2"),
     ],
 )

@@ -260,7 +260,7 @@ def test_slips_are_one_line(model: onnx.ModelProto, tmp_path: Path) -> None:
             "nominal: no such argument",
         ),
         (lambda: state.properties.pop("c"), "'c' not found"),
-        (lambda: net(x[:4]), "module: 1 inputs; expected"),
+        (lambda: net(x[:4]), "module: 1 input; expected"),
         (lambda: Module(tmp_path / "training_model.onnx", state, device="cuda"), "device 'cuda'"),
         (lambda: Module(tmp_path / "other.onnx", state), "expected training_model.onnx"),
         (lambda: Module(tmp_path / "a_training_model.onnx", state), "missing"),

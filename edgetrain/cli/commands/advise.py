@@ -11,7 +11,7 @@ from ...units import format_bytes
 from ...units.efforts import QUICK
 from ...units.options import flag
 from ...units.phases import phase
-from ...units.wording import quoted
+from ...units.wording import counted, quoted
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
 
@@ -73,7 +73,7 @@ def _lines(rows: Sequence[Mapping[str, Any]], order: Sequence[int], budget: int 
     every = len(order) == len(rows)
     kind = "fastest" if every else "smallest change" if count else "closest"
     more = "" if every else f"; {len(order)} shown, --all shows every way"
-    yield f"{count} of {len(rows)} ways to train it fit{room}, {kind} first{more}:"
+    yield f"{count} of {counted(len(rows), 'way')} to train it fit{room}, {kind} first{more}:"
     mapped = any(rows[k]["mapped_nbytes"] for k in order)
     shown = [
         (

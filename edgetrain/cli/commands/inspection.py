@@ -17,6 +17,7 @@ from ...optim import Optimizer
 from ...program import TapeSet
 from ...screen.tables import account_lines, table, to_json
 from ...units import format_bytes
+from ...units.wording import counted
 from ..parser.choices import compile_arguments
 from ..parser.namespace import Namespace
 from ..parser.plan_options import check_compiled
@@ -139,11 +140,13 @@ def _model(path: Path, arguments: Namespace) -> Found:
         "aliases": dict(model.aliases), "warnings": notes, "labels": labels,
     }  # fmt: skip
     lines = [
-        f"{path}: ONNX model {model.name!r}, opset {model.opset}, {len(model.nodes)} nodes",
+        f"{path}: ONNX model {model.name!r}, opset {model.opset}, "
+        f"{counted(len(model.nodes), 'node')}",
         *(f"  input {i.name}: {i.dtype} {_dims(i)}" for i in model.inputs),
         f"  outputs {', '.join(model.outputs)}",
         *([f"  classes {', '.join(labels)}"] if labels else []),
-        f"  {len(model.parameters)} parameters: {weights:,} numbers; {len(model.buffers)} buffers",
+        f"  {counted(len(model.parameters), 'parameter')}: {weights:,} numbers; "
+        f"{counted(len(model.buffers), 'buffer')}",
         *table([(name, str(count)) for name, count in counts.most_common()], "lr"),
         "  can be trained" if problem is None else f"  cannot be trained: {problem}",
         *(f"  note: {note}" for note in notes),
@@ -182,7 +185,7 @@ def _program(path: Path) -> Found:
         f"{recipe['precision']} storage, seed {recipe['seed']}",
         *_sparse_lines(recipe),
         f"tapes {', '.join(f'{name} {count} words' for name, count in words.items())}; "
-        f"{len(program.kernels)} kernels",
+        f"{counted(len(program.kernels), 'kernel')}",
     ]
     if program.others:
         lines.append(f"{len(program.sets)} sets of tapes, the default first:")
@@ -251,7 +254,7 @@ def _checkpoint(path: Path) -> Found:
     total = "" if is_best else f" of {meta['total_steps']}"
     kind = "best state, from" if is_best else "checkpoint at"
     lines = [
-        f"{used}: {kind} step {meta['step']}{total}, {len(tensors)} tensors, "
+        f"{used}: {kind} step {meta['step']}{total}, {counted(len(tensors), 'tensor')}, "
         f"{format_bytes(nbytes)}",
         *table([(n, _numbers(t), str(list(t.shape))) for n, t in tensors.items()], "lll"),
     ]

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 from ...errors import ModelError, UsageError
 from ...ops.model import Model
+from ...units.wording import counted
 from .inputs import with_inputs
 from .lora import Lora, adapted
 from .model_options import ModelOptions
@@ -96,9 +97,9 @@ def constant_notes(model: Model, options: ModelOptions) -> list[str]:
         return notes
     count = sum(model.initializers[name].size for name in lost)
     return [
-        f"{count:,} numbers of {len(lost)} constants are not trained: {_largest(model, options)}. "
-        "If they are weights, pass --train-constants PATTERN (in Python "
-        "train_constants=[PATTERN]).",
+        f"not trained: {count:,} numbers of {counted(len(lost), 'constant')} "
+        f"({_largest(model, options)}). If they are weights, pass --train-constants PATTERN (in "
+        "Python train_constants=[PATTERN]).",
         *notes,
     ]
 

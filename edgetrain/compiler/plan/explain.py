@@ -5,6 +5,7 @@ from typing import Any
 
 from ...kernels import targets
 from ...units import format_bytes
+from ...units.wording import counted
 from ..segments import described
 from .candidates import Plan
 from .frontier import peak_of
@@ -38,7 +39,7 @@ def explain(front: Sequence[Plan], plan: Plan, tried: Sequence[int]) -> str:
     useful = sorted({row["microbatch"] for row in rows})
     (position, step), live = peak_of(plan)
     lines = [
-        f"Tried microbatches {_listed(tried)}; {len(front)} plans remain, with "
+        f"Tried microbatches {_listed(tried)}; kept: {counted(len(front), 'plan')}, with "
         f"microbatch {_listed(useful)}, from {format_bytes(rows[0]['arena_nbytes'])} "
         f"({rows[0]['relative_time']:.2f} times as slow as the fastest) to "
         f"{format_bytes(rows[-1]['arena_nbytes'])} (the fastest).",

@@ -10,6 +10,7 @@ from ...data.source import BYTES
 from ...errors import DataError
 from ...formats import of_dtype
 from ...program import TARGET, WEIGHT, Program, Slot
+from ...units.wording import counted
 from ..arena import Arena
 
 
@@ -34,7 +35,7 @@ def stage(program: Program, name: str, buffer: np.ndarray, array: np.ndarray) ->
     if array.shape[:1] != buffer.shape[:1]:
         raise DataError(
             f"{label} has shape {list(array.shape)}; expected {list(buffer.shape)}: "
-            f"{len(buffer)} samples. Pass the same number for each input and the target."
+            f"{counted(len(buffer), 'sample')}. Pass the same number for each input and the target."
         )
     check_layout(label, array.shape[1:], buffer.shape[1:])
     if array.dtype == np.uint8 and buffer.dtype.kind == "f" and not name.startswith(TARGET):

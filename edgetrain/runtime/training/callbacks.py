@@ -15,6 +15,7 @@ import numpy as np
 from ...errors import CheckpointError, UsageError
 from ...units.options import is_list
 from ...units.public import public_api
+from ...units.wording import counted
 
 HOOKS = ("on_fit_begin", "on_step", "on_epoch_end", "on_evaluate", "on_save", "on_fit_end")
 # Keras's hooks and arguments; on_epoch_end's parameter names decide what it gets.
@@ -263,7 +264,7 @@ class Callbacks:
             trace = error.__traceback__
             if trace is not None and trace.tb_next is None:  # the call itself
                 raise UsageError(
-                    f"callback {hook}: {error}; it gets {len(arguments)} arguments: "
+                    f"callback {hook}: {error}; it gets {counted(len(arguments), 'argument')}: "
                     f"{', '.join(type(item).__name__ for item in arguments)}."
                 ) from error
             raise

@@ -16,6 +16,7 @@ from ...history.shown import optional_package
 from ...optim.schedules import Constant
 from ...units import finite_number
 from ...units.options import typed
+from ...units.wording import counted
 from ..run.position import EndOfPass
 from .signals import StopRequests
 
@@ -57,12 +58,12 @@ class LearningRates:
             tried = f"{self.rates[0]:.2g} to {self.rates[-1]:.2g}" if self.rates else "none"
             if self.diverged and len(self.rates) <= self._skipped + 3:
                 raise RunError(
-                    f"find_lr: the loss diverged after {len(self.rates)} steps, rates {tried}; "
-                    "expected it to fall first. Lower start_lr, or check the data."
+                    f"find_lr: the loss diverged after {counted(len(self.rates), 'step')}, rates "
+                    f"{tried}; expected it to fall first. Lower start_lr, or check the data."
                 )
             raise RunError(
-                f"find_lr: the loss never fell, rates {tried}, {len(self.rates)} steps. Raise "
-                "end_lr or steps, or look at .plot()."
+                f"find_lr: the loss never fell, rates {tried}, {counted(len(self.rates), 'step')}. "
+                "Raise end_lr or steps, or look at .plot()."
             )
         return self.rates[index]
 
@@ -80,7 +81,7 @@ class LearningRates:
         tried = f"{self.rates[0]:.2g} to {self.rates[-1]:.2g}" if self.rates else "none"
         ended = ", diverged" if self.diverged else ""
         lr = f"lr {self.rates[index]:.3g}" if index is not None else "no suggestion"
-        return f"LearningRates({lr}; {len(self.rates)} steps, rates {tried}{ended})"
+        return f"LearningRates({lr}; {counted(len(self.rates), 'step')}, rates {tried}{ended})"
 
     def plot(self, axes: Any = None) -> Any:
         """Plot the loss over the rate with matplotlib, and mark the suggestion.
