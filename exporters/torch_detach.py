@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from edgetrain.exporters.torch_names import Inventory
 
-_CALL = "pkg.torch.onnx.fx_node"  # metadata of a node: the call it was translated from
+CALL = "pkg.torch.onnx.fx_node"  # metadata of a node: the call it was translated from
 _DOMAIN = "edgetrain"  # of these nodes while the optimizer runs, which would drop an Identity
 FUNCTION = "edgetrain.function"  # metadata of a node: the torch operator it was exported from
 _REGION = "wrap_with_set_grad_enabled"
@@ -48,8 +48,10 @@ def stopped(inventory: Inventory, traced: ExportedProgram) -> ExportedProgram:
 
     Places are found once no op writes into its operands: a view of a value may write into it.
     """
-    regions = [node for node in traced.graph.nodes if _kind(node) == _REGION and not node.args[0]]
-    stops = [node for node in traced.graph.nodes if _kind(node) in ("detach", "detach_")]
+    regions = [
+        node for node in traced.graph.nodes if operator_name(node) == _REGION and not node.args[0]
+    ]
+    stops = [node for node in traced.graph.nodes if operator_name(node) in ("detach", "detach_")]
     if not _may_stop(inventory, traced, {*regions, *stops}):
         return traced
     for node in stops:
@@ -78,7 +80,7 @@ def _may_stop(inventory: Inventory, traced: ExportedProgram, places: set[Node]) 
     with_gradient = {*_trainable(inventory, traced)}
     for node in traced.graph.nodes if places else ():
         if with_gradient.intersection(node.all_input_nodes):
-            if node in places or _kind(node).endswith("_"):
+            if node in places or operator_name(node).endswith("_"):
                 return True
             with_gradient.add(node)
     return False
@@ -95,7 +97,7 @@ def _put_behind(program: ExportedProgram, node: Node, target: Any) -> None:
 
 
 def _has_no_gradient(node: Node) -> bool:
-    return node.target is _MARK or _kind(node) in _WITHOUT_GRADIENT or _is_integer(node)
+    return node.target is _MARK or operator_name(node) in _WITHOUT_GRADIENT or _is_integer(node)
 
 
 def _trainable(inventory: Inventory, program: ExportedProgram) -> dict[Node, str]:
@@ -129,7 +131,8 @@ def unreached(inventory: Inventory, lowered: ExportedProgram) -> list[str]:
     return [name for name in dict.fromkeys(read.values()) if name not in flowing]
 
 
-def _kind(node: Node) -> str:
+def operator_name(node: Node) -> str:
+    """The torch operator that a traced node calls: "conv2d" for aten.conv2d.default."""
     return str(node.target).removeprefix("aten.").split(".")[0]
 
 
@@ -147,7 +150,7 @@ def _is_integer(node: Node) -> bool:
 def hide(graph: ir.Graph) -> None:
     """Move our nodes to a domain that the optimizer does not know."""
     for node in graph.all_nodes():
-        if "torch.ops.edgetrain.detach" in node.metadata_props.get(_CALL, ""):
+        if "torch.ops.edgetrain.detach" in node.metadata_props.get(CALL, ""):
             node.domain = _DOMAIN
 
 

@@ -35,7 +35,6 @@ _RANDOM_OPS = {
 }
 # index of each initial state among the inputs of a recurrence
 _INITIAL_STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
-_CALL = "pkg.torch.onnx.fx_node"
 _OPERATOR = re.compile(r"target=torch\.ops\.aten\.(\w+)")
 _BOUNDS = {"Clip", "Max", "Min"}
 _NORM_IN_TRAINING = "aten._native_batch_norm_legit_functional"
@@ -119,7 +118,7 @@ def _compute_outputs(graph: ir.Graph, names: Sequence[str]) -> None:
 def _mark_norms(graph: ir.Graph) -> None:
     """Mark batch-norms for which torch uses batch statistics; frozen ones stay unmarked."""
     for node in graph.all_nodes():
-        traced = node.metadata_props.get(_CALL, "")
+        traced = node.metadata_props.get(torch_detach.CALL, "")
         if node.op_type != "BatchNormalization":
             continue
         if _NORM_WITHOUT_STATISTICS in traced:
@@ -290,7 +289,7 @@ def _name_nodes(graph: ir.Graph) -> None:
 
 def _keep_function(node: ir.Node) -> None:
     """Remove all metadata except the torch operator of a bound, which determines its gradient."""
-    result = _OPERATOR.search(node.metadata_props.get(_CALL, ""))
+    result = _OPERATOR.search(node.metadata_props.get(torch_detach.CALL, ""))
     node.metadata_props.clear()
     if result and node.op_type in _BOUNDS:
         node.metadata_props[torch_detach.FUNCTION] = result[1]

@@ -7,7 +7,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from edgetrain.errors import ModelError
-from edgetrain.exporters.torch_detach import unreached
+from edgetrain.exporters.torch_detach import operator_name, unreached
 from edgetrain.exporters.torch_names import Inventory
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -57,12 +57,8 @@ def _upstream(pending: list[Node]) -> set[Node]:
     return seen
 
 
-def _kind(node: Node) -> str:
-    return str(node.target).removeprefix("aten.").split(".")[0]
-
-
 def _read_padding(inventory: Inventory, node: Node, targets: dict[str, str]) -> None:
-    if _kind(node) != "embedding" or len(node.args) < 3:
+    if operator_name(node) != "embedding" or len(node.args) < 3:
         return
     if len(node.args) > 3 and node.args[3]:
         inventory.changed_gradients["scale_grad_by_freq"] = None
@@ -72,12 +68,12 @@ def _read_padding(inventory: Inventory, node: Node, targets: dict[str, str]) -> 
 
 
 def _check_recurrence(inventory: Inventory, node: Node) -> None:
-    if _kind(node) not in _RECURRENT:
+    if operator_name(node) not in _RECURRENT:
         return
     layers, dropout, train = node.args[_RECURRENT_ARGS]
     if train and dropout and isinstance(layers, int) and layers > 1:
         raise ModelError(
-            f"module '{inventory.owner}': {_kind(node)} with dropout {dropout} between its "
+            f"module '{inventory.owner}': {operator_name(node)} with dropout {dropout} between its "
             f"{layers} layers; ONNX does not support this, and torch drops it silently. Stack "
             "single-layer modules with nn.Dropout between them, or set dropout=0."
         )
