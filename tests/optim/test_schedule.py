@@ -163,6 +163,7 @@ def test_a_factor_that_its_kernel_cannot_compute_is_refused_by_name():
         (lambda at, whole, rates: real(whole.tial), "uses tial; .* whole.tail, .*mean tail"),
         (lambda at, whole, rates: real(whole.floor), "uses floor; .* in `rates`"),
         (lambda at, whole, rates: reel(at.step), "uses reel; .*mean real"),  # noqa: F821
+        (lambda at, whole, rates: real(at.step) ** rates[0], r"uses \*\*; expected power"),
     ],
 )
 def test_a_misspelt_name_in_a_factor_is_refused_with_the_known_ones(formula, words):
@@ -172,6 +173,24 @@ def test_a_misspelt_name_in_a_factor_is_refused_with_the_known_ones(formula, wor
         "floor": option(0.5, "the floor", "F"), "factor": staticmethod(formula),
     }  # fmt: skip
     with pytest.raises(UsageError, match=f"schedule wavy: its factor {words}"):
+        type(Schedule)("Wavy", (Schedule,), members)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tail", "words"),
+    [
+        (bool, option(False, "the tail"), "bool, by default False; expected int or float"),
+        (float, option(1, "the tail", "N", least=1, most=9), "float, by default 1; expected int"),
+        (str, option("a", "the tail"), "str, by default 'a'; expected int or float"),
+        (int, option(1, "the tail", "N", least=1, most=2**31), "from 1 to 2147483648; expected"),
+    ],
+)
+def test_an_option_that_a_factors_kernel_cannot_read_is_refused(kind, tail, words):
+    members = {
+        "__annotations__": {"name": ClassVar[str], "tail": kind},
+        "name": "wavy", "tail": tail, "factor": staticmethod(lambda at, whole, rates: 1.0),
+    }  # fmt: skip
+    with pytest.raises(UsageError, match=f"schedule wavy: option tail: {words}"):
         type(Schedule)("Wavy", (Schedule,), members)
 
 

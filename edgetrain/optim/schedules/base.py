@@ -2,6 +2,8 @@
 
 import builtins
 import dataclasses
+import math
+import opcode
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from ...units.plugin import Plugin, about, option
 MOST_STEPS = 2**31 - 1  # of a run: kernels convert 31 bits to float64
 BUNDLED = 3  # most integers, and most floats, that bundles store for a schedule
 RATES = 3  # most options of a `factor` besides integers
+_POWERS = (8, 21)  # operands of BINARY_OP: ** and **=
 _BUILTINS = ("max", "min")  # what kernels know besides words.py
 
 
@@ -54,6 +57,7 @@ class Schedule(Plugin):
 
     def __init_subclass__(cls) -> None:
         if "factor" in vars(cls):
+            _check_options(cls)
             _check_names(cls)
             cls.kernel = f"rate_{cls.name}"
         super().__init_subclass__()
@@ -66,7 +70,6 @@ class Schedule(Plugin):
         out = {}
         for field in cls.own_of(int):
             bounds = about(field).bounds
-            assert bounds.keys() >= {"least", "most"}, f"{cls.name}: {field.name}: least and most"
             out[field.name] = int(bounds["least"]), int(bounds["most"])
         return out
 
@@ -142,6 +145,27 @@ class Schedule(Plugin):
         """
 
 
+def _check_options(kind: type[Schedule]) -> None:
+    """Refuse options of a `factor` that its kernel could not read."""
+    kinds = typing.get_type_hints(kind)
+    for name, field in vars(kind).items():
+        if not isinstance(field, dataclasses.Field):
+            continue
+        label, number = f"schedule {kind.name}: option {name}", kinds[name]
+        if number not in (int, float) or type(field.default) is not number:
+            raise UsageError(
+                f"{label}: {getattr(number, '__name__', number)}, by default {field.default!r}; "
+                "expected int or float, and a default of that type."
+            )
+        bounds = about(field).bounds
+        least, most = bounds.get("least", -math.inf), bounds.get("most", math.inf)
+        if number is int and not -MOST_STEPS <= least <= most <= MOST_STEPS:
+            raise UsageError(
+                f"{label}: from {least} to {most}; expected bounds within 31 bits, because kernels "
+                "convert no larger integer to float64."
+            )
+
+
 def _check_names(kind: type[Schedule]) -> None:
     """Refuse a `factor` that its kernel could not compute."""
     from .words import FUNCTIONS, At
@@ -150,6 +174,8 @@ def _check_names(kind: type[Schedule]) -> None:
     given = {n: f for n, f in vars(kind).items() if isinstance(f, dataclasses.Field)}
     given |= {field.name: field for field in kind.own_options()}
     whole = [name for name, field in given.items() if not isinstance(field.default, float)]
+    if _has_power(factor.__code__.co_code):
+        raise UsageError(f"{label} uses **; expected power(base, exponent), or root(number).")
     known, attributes = {*_BUILTINS, *FUNCTIONS}, {*At._fields, *whole}
     for used in factor.__code__.co_names:
         value = factor.__globals__.get(used, getattr(builtins, used, None))
@@ -165,3 +191,9 @@ def _check_names(kind: type[Schedule]) -> None:
             f"{label} uses {used}; expected numbers and "
             f"{', '.join((*FUNCTIONS, *_BUILTINS))}. Write the formula with these."
         )
+
+
+def _has_power(code: bytes) -> bool:
+    """Whether a function's bytecode raises a number to a power."""
+    pairs = zip(code[::2], code[1::2], strict=True)
+    return any(word == opcode.opmap["BINARY_OP"] and kind in _POWERS for word, kind in pairs)

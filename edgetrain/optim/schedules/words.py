@@ -26,13 +26,13 @@ def at(step: int, warmup: int, total: int) -> At:
 
 
 def real(number: int) -> float:
-    """An integer as float64."""
+    """An integer of at most 31 bits as float64; convert factors before they are multiplied."""
     return float(number)
 
 
 def power(base: float, exponent: int) -> float:
-    """base ** exponent, for an integer exponent >= 0."""
-    return base**exponent
+    """base ** exponent, for an integer exponent; 1 if it is below 0."""
+    return base ** max(0, exponent)
 
 
 def root(number: float) -> float:
