@@ -339,7 +339,7 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "max": torch.maximum,
 }
 for _name, _pair in PAIRS.items():
-    BINARY[_name] = bound(_pair.value, INTRINSICS, made=_with_builtins)
+    BINARY.setdefault(_name, bound(_pair.value, INTRINSICS, made=_with_builtins))
 for _name, _function in BINARY.items():
     RULES[_name] = lambda node, inputs, outs: BINARY[node.op](*inputs)
 

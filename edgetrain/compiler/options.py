@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UsageError
+from ..formats import MEMORIES
 from ..kernels import targets
 from ..losses import Loss
 from ..losses.terms import Term, joined, pairs_of, terms_of
@@ -23,6 +24,9 @@ from .model.asked_lengths import make_lengths
 from .model.lora import make_lora
 
 MOST_STEPS = 2**31  # time steps
+# At least what a format of optimizer state spans: a moment at the edge of it is then so small that
+# an update divided by `eps` alone stays near the learning rate. fp16 spans 40.
+STATE_BINADES = 36
 
 
 @with_fields(OPTIONS, globals())
@@ -43,6 +47,7 @@ class Options(Declared):
             self._set(option.name, checked(option, getattr(self, option.name)))
         _check_objects(self)
         _check_samples(self)
+        _check_state(self)
         self._set("arithmetic", self.arithmetic or targets.get(self.target).arithmetic)
         self._set("segments", _segments(self.segments))
         if self.threads > 1 and not targets.get(self.target).hosted:
@@ -210,6 +215,25 @@ def _check_samples(options: Options) -> None:
             f"tokens {options.tokens}: it sets the minibatch of each length. Leave minibatch "
             f"{options.minibatch} out."
         )
+
+
+def _check_state(options: Options) -> None:
+    """Check that an optimizer's state keeps numbers far below its largest.
+
+    A root that is stored as 0 divides the next step by almost nothing.
+
+    Raises:
+      UsageError: names the format.
+    """
+    name = options.state or options.model_memory or options.precision
+    format = MEMORIES[name]
+    if format.block > 1 or not options.optimizer.divides or format.binades >= STATE_BINADES:
+        return  # in blocks, no root becomes 0
+    raise UsageError(
+        f"state {name}: its numbers span {format.binades:.0f} binades, and steps of optimizer "
+        f"{options.optimizer.name} are divided by its state; expected at least {STATE_BINADES}. "
+        "Use state fp32 or fp16 (--state fp32), or an optimizer such as sgd or lion."
+    )
 
 
 def _check_fused(options: Options) -> None:

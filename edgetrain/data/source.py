@@ -360,12 +360,12 @@ class Source(Uncopied, ABC):
         nbytes = sum(self.fields[name].size * 8 for name in names)
         return max(1, _CHUNK_NBYTES // max(1, nbytes))
 
-    def _label(self, name: str, part: np.ndarray) -> Label:
+    def sample_label(self, name: str, part: np.ndarray) -> Label:
         """Names for messages of the rows of a chunk with the samples `part`."""
         return lambda row: f"{self.name}: {self.where(int(part[row]))}: field {name!r}"
 
     def _store(self, name: str, rows: np.ndarray, target: np.ndarray, part: np.ndarray) -> None:
-        label = self._label(name, part)
+        label = self.sample_label(name, part)
         limit = self.limits.get(name)
         if limit is not None or target.dtype.kind != "f":
             ignored = self.ignore_index if name == "y" else self.ignored.get(name)

@@ -81,9 +81,14 @@ def from_file(array: "np.ndarray", format: Format) -> "np.ndarray":
     return array
 
 
-def holding(number: float) -> str:
-    """Precisions whose range includes a number, as words; "" if there are none."""
-    names = [name for name, kind in PRECISIONS.items() if kind.largest >= number]
+def holding(number: float, size: float = math.inf) -> str:
+    """Precisions whose range includes a number, as words; "" if there are none.
+
+    Args:
+      size: numbers of this size must keep at least eight bits.
+    """
+    fine = size / 2**8
+    names = [n for n, kind in PRECISIONS.items() if kind.largest >= number and kind.least <= fine]
     return " or ".join([", ".join(names[:-1]), *names[-1:]]).removeprefix(" or ")
 
 

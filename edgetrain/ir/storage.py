@@ -1,5 +1,6 @@
 """The base class of storage formats; the formats themselves are objects in formats/."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -117,6 +118,16 @@ class Format:
 
         one = int(self.encode(np.array([1.0], np.float32)).view(f"u{self.block_nbytes}")[0])
         return number(one + 1) - 1.0, number(1)
+
+    @property
+    def least(self) -> float:
+        """Its smallest number above 0."""
+        return self.spacing[1]
+
+    @property
+    def binades(self) -> float:
+        """Its range: the base-2 logarithm of the largest number over the smallest."""
+        return math.log2(self.largest / self.least)
 
     @property
     def raw(self) -> "Format":

@@ -5,6 +5,7 @@ otherwise the input. A ReLU whose output is not saved elsewhere saves one bit pe
 (compiler/passes/fusion.py).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,7 +46,11 @@ class UnaryBackward(Op):
     """dx (+)= dy * f'(saved)."""
 
     def may_round(self, node: Node) -> bool:
-        return ROWS[node.attrs["f"]].bounded
+        """A slope is known to be bounded only for parameters with the signs of their defaults."""
+        row = ROWS[node.attrs["f"]]
+        usual = ((node.attrs["a"], row.a[1]), (node.attrs["b"], row.b[1]))
+        signed = (value * default for value, default in usual if math.isfinite(default))
+        return row.bounded and all(product >= 0 for product in signed)
 
     def sides(self, node: Node) -> Sides | None:
         return sides_of(ROWS[node.attrs["f"]], node.attrs["a"], node.attrs["b"])

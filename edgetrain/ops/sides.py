@@ -26,9 +26,9 @@ def sides_of(
     row: Row | None, a: float, b: float, x: str = "", affine: tuple[str, str, str] = ("", "", "")
 ) -> Sides | None:
     """The kinks of a function with parameters a and b; None if it has none."""
-    points = row.kinks(a, b) if row else ()
+    points = sorted(row.kinks(a, b)) if row else []  # a parameter's sign may reverse them
     if not points:
         return None
-    if points == (0.0,):
+    if points == [0.0]:
         return Sides(x, affine, ONE_KINK)
     return Sides(x, affine, TWO_KINKS, points[0], points[-1])

@@ -113,6 +113,11 @@ class Optimizer(Plugin):
         tag = state.name.rpartition(".")[2]
         return any(known.tag == tag and known.kind == SQUARE for known in self.states)
 
+    @property
+    def divides(self) -> bool:
+        """Whether steps are divided by the root of some state."""
+        return any(state.kind == SQUARE for state in self.states)
+
     def is_scaled(self, state: Value) -> bool:
         """Whether a state is stored times a power of two (kernels/optimizers/state.py).
 

@@ -5,6 +5,7 @@ import onnxruntime
 import pytest
 
 import edgetrain as et
+from edgetrain.compiler import options as options_module
 from edgetrain.errors import UsageError
 
 from .nets import Net
@@ -69,6 +70,22 @@ def test_frozen_weights_that_become_zeros_are_refused_by_name(size, frozen):
         compiled(scaled(size), **HEAD, frozen=frozen)
 
 
+@pytest.mark.parametrize("options", [{"precision": "fp16"}, {**HEAD, "frozen": "fp16"}])
+def test_weights_that_fp16_would_round_to_zeros_are_refused_with_formats_that_keep_them(options):
+    with pytest.raises(UsageError, match=r"'w': .*too small .* Store it as fp32 or bf16 \("):
+        compiled(scaled(1e-9), **options)
+
+
+def test_state_that_divides_steps_needs_a_format_of_many_binades(monkeypatch):
+    """Its root would be stored as 0, and the next step divided by `eps` alone."""
+    monkeypatch.setattr(options_module, "STATE_BINADES", 41)
+    net = scaled(1.0)
+    with pytest.raises(UsageError, match=r"state fp16: its numbers span 40 binades, .* lion\."):
+        compiled(net, state="fp16", optimizer="adam")
+    for options in ({"optimizer": "lion"}, {"optimizer": "adam", "state": "int8"}):
+        compiled(net, **{"state": "fp16", **options})
+
+
 def test_large_numbers_of_a_mask_become_infinite_in_fp16():
     net, x = scaled(1.0), np.ones((4, 64), np.float32)
     net.constants["mask"] = np.where(np.arange(3) < 2, 0, -3e38).astype(np.float32)[None]
@@ -79,3 +96,15 @@ def test_large_numbers_of_a_mask_become_infinite_in_fp16():
     with et.Trainer(program) as trainer:
         found = trainer.predict(x)
     assert np.isfinite(found).all() and not found[:, 2].any()
+
+
+@pytest.mark.parametrize(("precision", "value"), [("fp16", 1e5), ("bf16", 3.4e38)])
+def test_data_beyond_the_range_of_the_storage_names_its_sample(precision, value):
+    x, y = np.ones((16, 64), np.float32), np.zeros((16, 3), np.float32)
+    x[5, 3] = value
+    program = compiled(scaled(1.0), precision=precision)
+    refused = pytest.raises(
+        et.DataError, match=rf"sample 5: field 'x': .* at most .*{precision[-2:]}"
+    )
+    with et.Trainer(program, (x, y), verbose=False) as trainer, refused:
+        trainer.fit(epochs=1)

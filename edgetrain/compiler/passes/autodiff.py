@@ -257,8 +257,9 @@ class Gradients:
         result = self._accumulators.get(self._root(name), "") if name else ""
         if not result and name and self.needs(name):
             raise ModelError(
-                f"value {name!r}: a normalisation's scale or shift is computed; expected a "
-                "parameter. Freeze the parameters it depends on, or normalise without it."
+                f"value {name!r}: it is computed from trained parameters, where an op such as a "
+                "normalisation expects a parameter (its scale or shift). Freeze the parameters it "
+                "depends on, or leave it out."
             )
         return result
 

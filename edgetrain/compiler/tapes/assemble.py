@@ -30,7 +30,7 @@ from .lowering import Instruction, encode
 from .steps import ALIGN, Placed, TapeProblem
 
 _CHUNK = 1 << 18  # weights checked at a time
-_LOST = 3.0  # most error of weights in blocks, relative to their format's tolerance
+_LOST = 3.0  # most error of weights, relative to their format's tolerance
 
 
 class KernelTable:
@@ -220,7 +220,7 @@ def stored(array: np.ndarray, graph: Graph, name: str) -> np.ndarray:
 
 
 def _check_range(values: np.ndarray, format: Format, name: str) -> None:
-    """Refuse values of which a format makes infinities, or with blocks zeros or little more.
+    """Refuse values of which a format makes infinities, or zeros and little more.
 
     Raises:
       UsageError: names the parameter.
@@ -236,15 +236,14 @@ def _check_range(values: np.ndarray, format: Format, name: str) -> None:
                 f"Store it as {holding(float(np.abs(part[wrong]).max()))} (--frozen, --weights, "
                 "--precision)."
             )
-        if format.block > 1:
-            part = np.where(np.isfinite(part), part, 0).astype(np.float64)
-            lost += float(np.square(part - np.where(np.isfinite(kept), kept, 0)).sum())
-            size += float(np.square(part).sum())
+        part = np.where(np.isfinite(part), part, 0).astype(np.float64)
+        lost += float(np.square(part - np.where(np.isfinite(kept), kept, 0)).sum())
+        size += float(np.square(part).sum())
     if lost > (_LOST * format.tolerances[1]) ** 2 * size:
         raise UsageError(
             f"parameter {name!r}: its values are too small for its storage, which keeps them with "
             f"an error of {100 * math.sqrt(lost / size):.0f} %. Store it as "
-            f"{holding(0)} (--frozen)."
+            f"{holding(0, math.sqrt(size / values.size))} (--frozen, --weights, --precision)."
         )
 
 

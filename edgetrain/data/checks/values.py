@@ -54,11 +54,14 @@ def check_integers(
     _raise_first(rows, good, f"expected a whole number from {low} to {high}", label, move)
 
 
-def check_floats(rows: np.ndarray, stored: np.ndarray, label: Label) -> None:
+def check_floats(
+    rows: np.ndarray, stored: np.ndarray, label: Label, storage: tuple[str, float] | None = None
+) -> None:
     """Check that stored values are finite.
 
     Args:
       rows: the values before the cast to the buffer's dtype.
+      storage: name and largest number of a format that numpy lacks; `stored` is decoded from it.
     Raises:
       DataError: names the first bad sample.
     """
@@ -66,8 +69,8 @@ def check_floats(rows: np.ndarray, stored: np.ndarray, label: Label) -> None:
         if not stored.size or (math.isfinite(stored.min()) and math.isfinite(stored.max())):
             return
     good = np.isfinite(stored).reshape(rows.shape)
-    limit = float(np.finfo(stored.dtype).max)
-    wanted = f"expected a finite number of at most {limit:g} ({stored.dtype.name})"
+    kind, limit = storage or (stored.dtype.name, float(np.finfo(stored.dtype).max))
+    wanted = f"expected a finite number of at most {limit:g} ({kind})"
     _raise_first(rows, good, wanted, label)
 
 

@@ -129,7 +129,9 @@ class CsvSource(Source):
         for start in range(0, self.n, step):
             part = np.arange(start, min(start + step, self.n))
             result = self.read(("y",), part, (0, 0), False)["y"]
-            check_integers(result, result.dtype, limit, ignore_index, self._label("y", part), True)
+            check_integers(
+                result, result.dtype, limit, ignore_index, self.sample_label("y", part), True
+            )
 
     def _gone(self, index: int) -> DataError:
         return DataError(

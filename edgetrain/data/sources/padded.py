@@ -130,7 +130,7 @@ class Padded(Wrapped):
             bad = fit.rest(rows, axis, end)
             if bad.any():
                 row = int(np.argmax(bad))
-                label = self._label(name, indices)(row)
+                label = self.sample_label(name, indices)(row)
                 if fit.exact:
                     raise too_long(label, end, fit)
                 raise DataError(
@@ -149,7 +149,7 @@ class Padded(Wrapped):
             for start in range(0, len(self._indices), step):
                 part = self._indices[start : start + step]
                 result = self.read((name,), part, (0, 0), False)[name]
-                label, classes = self._label(name, part), name == "y" or ignored is not None
+                label, classes = self.sample_label(name, part), name == "y" or ignored is not None
                 check_integers(result, result.dtype, limit, ignored, label, classes)
 
     def scan_numbers(self, names: Collection[str]) -> None:
@@ -162,7 +162,7 @@ class Padded(Wrapped):
                 part = self._indices[start : start + step]
                 result = self.read((name,), part, (0, 0), False)[name]
                 if result.dtype.kind == "f":
-                    check_floats(result, result, self._label(name, part))
+                    check_floats(result, result, self.sample_label(name, part))
 
     def name_targets(self, names: Collection[str]) -> None:
         """Do nothing: targets were named before the fields were fitted."""

@@ -70,7 +70,7 @@ class RowsSource(Source):
             for start in range(0, self.n, step):
                 part = np.arange(start, min(start + step, self.n))
                 result = self.read((name,), part, (0, 0), False)[name]
-                label, classes = self._label(name, part), name == "y" or ignored is not None
+                label, classes = self.sample_label(name, part), name == "y" or ignored is not None
                 check_integers(result, result.dtype, limit, ignored, label, classes)
 
     def scan_numbers(self, names: Collection[str]) -> None:
@@ -83,7 +83,7 @@ class RowsSource(Source):
             for start in range(0, self.n, step):
                 part = np.arange(start, min(start + step, self.n))
                 result = rows.take(part)
-                check_floats(result, result, self._label(name, part))
+                check_floats(result, result, self.sample_label(name, part))
 
 
 def _field(shape: tuple[int, ...], dtype: np.dtype, scaled: bool, flat: bool) -> Field:

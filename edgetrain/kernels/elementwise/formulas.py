@@ -440,9 +440,10 @@ class Row:
         (language/fused_activation.py), or 0; its formulas use none of NUMBERS_ONLY.
       slope: (z, lo, hi) -> slope of the fused activation, if its expression differs from the vjp's.
       domain: ends of the interval of x.
-      bounded: whether the slope is bounded, so backward may read a rounded x or y (`--saved`).
+      bounded: whether the slope is bounded, so backward may read a rounded x or y (`--saved`); for
+        parameters with the signs of their defaults.
       kinks: (a, b) -> points at which the slope jumps, of x and of the value the vjp reads; at
-        most two, in order. Rounding never crosses them.
+        most two. Rounding never crosses them.
       revision: of the vjp's kernel; raised if its bits change.
     """
 

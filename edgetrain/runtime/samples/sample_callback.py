@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...data.checks.values import check_floats
 from ...data.source import Source
 from ...errors import DataError
 from ...formats import coded, of_dtype
@@ -213,4 +214,9 @@ class Staging:
             self._source.fill(indices[part], plain | wide, **how)
             for name, values in wide.items():
                 into = self._coded[name]
-                into[part] = of_dtype(into.dtype).encode(values)
+                format = of_dtype(into.dtype)
+                into[part] = format.encode(values)
+                if not self._source.allow_nonfinite:
+                    label = self._source.sample_label(name, indices[part])
+                    stored = format.decode(into[part])
+                    check_floats(values, stored, label, (format.precision, format.largest))
