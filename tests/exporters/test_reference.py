@@ -15,9 +15,11 @@ from edgetrain.formats import FP16
 from edgetrain.ir import Node, Value
 from edgetrain.kernels.elementwise.formulas import ROWS
 from edgetrain.kernels.elementwise.intrinsics import bound
+from edgetrain.kernels.elementwise.pair_formulas import PAIRS
 from edgetrain.ops import registry
 from edgetrain.ops.registry import Op
 
+from ..kernels import naive_binary
 from ..kernels import naive_elementwise as naive
 from ..kernels.test_elementwise import PARAMETERS, SLOPED
 
@@ -94,6 +96,22 @@ def test_formula_in_words_of_torch_has_the_slope_of_the_function(name):
     of = bound(ROWS[name].value, INTRINSICS, made=_with_builtins)
     for found, expected in zip(*_torch_and_naive(name, of), strict=True):
         np.testing.assert_allclose(found.numpy(), expected, **_CLOSE)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_rule_of_two_numbers_has_the_gradients_of_its_row(name):
+    """At ties and zeros too, where torch takes gradients of the formula apart."""
+    numbers = [-1.5, -0.5, -0.0, 0.0, 0.5, 1.5]
+    a, b = (
+        torch.tensor(np.ravel(part), requires_grad=True) for part in np.meshgrid(*2 * [numbers])
+    )
+    y = RULES[name](Node("n", name, ("a", "b"), ("y",), {}), [a, b], [])
+    dy = torch.linspace(1, 2, len(a), dtype=torch.float64)
+    y.backward(dy)
+    given = (a.detach().numpy(), b.detach().numpy())
+    np.testing.assert_allclose(y.detach(), naive_binary.VALUE[name](*given), **_CLOSE)
+    for found, rule in zip((a.grad, b.grad), PAIRS[name].rules, strict=True):
+        np.testing.assert_allclose(found, naive_binary.GRADIENT[rule](*given, dy.numpy()), **_CLOSE)
 
 
 class _Net(nn.Module):

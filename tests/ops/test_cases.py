@@ -160,18 +160,41 @@ def test_case_relates_elements_as_its_op_says(case):
         pytest.skip("several nodes, or a relation that is not between single elements")
     (node,) = nodes
     value, sizes = graph.values[node.inputs[0]], graph.values[node.outputs[0]].shape
-    apart = np.broadcast_to(_APART[registry.structure(node)](node, sizes), (value.size, value.size))
+    structure = registry.structure(node)
+    apart = np.broadcast_to(_APART[structure](node, sizes), (value.size, value.size))
     maker = harness.Maker(case, False)
-    place = next(k for k, arg in enumerate(case.args) if isinstance(arg, X | A | P))
+    places = [k for k, arg in enumerate(case.args) if isinstance(arg, X | A | P)]
+    for place in places if structure is Structure.SAME else places[:1]:
 
-    def meaning(x):
-        y = case.meaning(*maker.values[:place], x, *maker.values[place + 1 :])
-        return (y[0] if isinstance(y, tuple | list) else y).double()
+        def meaning(x, place=place):
+            y = case.meaning(*maker.values[:place], x, *maker.values[place + 1 :])
+            return (y[0] if isinstance(y, tuple | list) else y).double()
 
-    slopes = torch.autograd.functional.jacobian(meaning, maker.values[place].detach())
-    slopes = np.abs(slopes.numpy().reshape(-1, value.size))
-    assert slopes.shape == apart.shape
-    assert not slopes[apart].any()
+        slopes = torch.autograd.functional.jacobian(meaning, maker.values[place].detach())
+        slopes = np.abs(slopes.numpy().reshape(len(apart), -1))
+        assert slopes.shape == apart.shape, f"operand {place} has other elements"
+        assert not slopes[apart].any()
+
+
+def test_ops_that_only_move_numbers_make_no_others():
+    moved = set()
+    for case in _OF_OP.values():
+        graph = bind(harness.build(case).model, _batch(harness.build(case)), {}).graph
+        nodes = {node.op for node in graph.nodes if node.origin == "case"} - {"view"}
+        if not nodes or not all(registry.op(name).moves_only for name in nodes):
+            continue
+        moved |= nodes
+        values = harness.Maker(case, False).values
+        y = case.meaning(*values)
+        given = [np.ravel(_array(value)) for value in values if value is not None]
+        for part in y if isinstance(y, tuple | list) else (y,):
+            others = np.setdiff1d(_array(part), np.concatenate(given))
+            assert others.size <= 1, f"{case.id}: more than a constant, such as the padding"
+    assert moved >= {"copy", "expand"}
+
+
+def _array(value) -> np.ndarray:
+    return value.detach().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
 
 
 @pytest.mark.slow  # kernel tests cover fp16; this would compile every op once more
