@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UsageError
-from ..formats import MEMORIES
+from ..formats import MEMORIES, PRECISIONS
 from ..kernels import targets
 from ..losses import Loss
 from ..losses.terms import Term, joined, pairs_of, terms_of
@@ -229,10 +229,11 @@ def _check_state(options: Options) -> None:
     format = MEMORIES[name]
     if format.block > 1 or not options.optimizer.divides or format.binades >= STATE_BINADES:
         return  # in blocks, no root becomes 0
+    wide = [n for n, other in PRECISIONS.items() if other.binades >= STATE_BINADES]
     raise UsageError(
         f"state {name}: its numbers span {format.binades:.0f} binades, and steps of optimizer "
         f"{options.optimizer.name} are divided by its state; expected at least {STATE_BINADES}. "
-        "Use state fp32 or fp16 (--state fp32), or an optimizer such as sgd or lion."
+        f"Use state {' or '.join(wide)} (--state), or an optimizer such as sgd or lion."
     )
 
 
