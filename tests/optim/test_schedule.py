@@ -151,7 +151,7 @@ def test_a_factor_that_its_kernel_cannot_compute_is_refused_by_name():
 
             @staticmethod
             def factor(at, whole, rates):
-                return math.cos(at.done)
+                return math.cos(at.step)
 
     assert "wavy" not in SCHEDULES
 
@@ -163,6 +163,7 @@ def test_a_factor_that_its_kernel_cannot_compute_is_refused_by_name():
         (lambda at, whole, rates: real(whole.tial), "uses tial; .* whole.tail, .*mean tail"),
         (lambda at, whole, rates: real(whole.floor), "uses floor; .* in `rates`"),
         (lambda at, whole, rates: reel(at.step), "uses reel; .*mean real"),  # noqa: F821
+        (lambda at, whole, rates: at.done, "uses at.done; expected needs_total to be True"),
         (lambda at, whole, rates: real(at.step) ** rates[0], r"uses \*\*; expected power"),
     ],
 )

@@ -168,7 +168,7 @@ def _check_options(kind: type[Schedule]) -> None:
 
 def _check_names(kind: type[Schedule]) -> None:
     """Refuse a `factor` that its kernel could not compute."""
-    from .words import FUNCTIONS, At
+    from .words import FUNCTIONS, OF_LENGTH, At
 
     label, factor = f"schedule {kind.name}: its factor", kind.factor
     given = {n: f for n, f in vars(kind).items() if isinstance(f, dataclasses.Field)}
@@ -176,6 +176,9 @@ def _check_names(kind: type[Schedule]) -> None:
     whole = [name for name, field in given.items() if not isinstance(field.default, float)]
     if _has_power(factor.__code__.co_code):
         raise UsageError(f"{label} uses **; expected power(base, exponent), or root(number).")
+    of_length = sorted({*OF_LENGTH} & {*factor.__code__.co_names})
+    if of_length and not kind.needs_total:
+        raise UsageError(f"{label} uses at.{of_length[0]}; expected needs_total to be True.")
     known, attributes = {*_BUILTINS, *FUNCTIONS}, {*At._fields, *whole}
     for used in factor.__code__.co_names:
         value = factor.__globals__.get(used, getattr(builtins, used, None))

@@ -6,6 +6,9 @@ from typing import NamedTuple
 FUNCTIONS = ("real", "power", "root", "cospi")
 
 
+OF_LENGTH = ("total", "done")  # of an `At`: what a run without a length lacks
+
+
 class At(NamedTuple):
     """The position in a run.
 
