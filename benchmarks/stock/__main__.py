@@ -40,7 +40,7 @@ model is:
 step. "forward" and "gradient" are the largest departure in a tensor, relative to its size;
 "torch's float32" is how far torch in float32 is from float64 in the same gradient: of several runs,
 with weights moved in their last digits, the furthest, where `parity` needs them. With 2 samples,
-rounding can move an activation across the kink of a ReLU and change gradients by up to 6e-2, in
+rounding can move an activation across the kink of a ReLU and change gradients by up to 4e-2, in
 torch as in edgetrain: torch's float32 is off by 8.7e-3 in one of three draws of ResNet-18. With
 SiLU and mean pooling instead, it is off by 3.7e-6, and edgetrain by 8.7e-6. CPU seconds are on two
 cores of an x86 server beside other work, of a process that starts with an empty kernel cache.
