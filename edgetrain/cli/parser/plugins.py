@@ -83,7 +83,7 @@ def _parsed(hint: Any, field: dataclasses.Field) -> dict[str, Any]:
     if float in kinds:
         parse = number_within(**bounds)
     elif "least" in bounds:
-        parse = whole_from(int(bounds["least"]))
+        parse = whole_from(int(bounds["least"]), int(bounds.get("most", 2**63 - 1)))
     return {"type": parse if item is None else _several(parse), "metavar": about(field).metavar}
 
 
