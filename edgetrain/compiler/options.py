@@ -24,8 +24,8 @@ from .model.asked_lengths import make_lengths
 from .model.lora import make_lora
 
 MOST_STEPS = 2**31  # time steps
-# At least what a format of optimizer state spans: a moment at the edge of it is then so small that
-# an update divided by `eps` alone stays near the learning rate. fp16 spans 40.
+# What a format needs if steps are divided by state stored in it: a smaller second moment is stored
+# as 0, and the next step is divided by `eps` alone. fp16 has 40.
 STATE_BINADES = 36
 
 
@@ -227,7 +227,7 @@ def _check_state(options: Options) -> None:
     """
     name = options.state or options.model_memory or options.precision
     format = MEMORIES[name]
-    if format.block > 1 or not options.optimizer.divides or format.binades >= STATE_BINADES:
+    if format.block > 1 or not options.optimizer.adaptive or format.binades >= STATE_BINADES:
         return  # in blocks, no root becomes 0
     wide = [n for n, other in PRECISIONS.items() if other.binades >= STATE_BINADES]
     raise UsageError(

@@ -40,10 +40,6 @@ class Adafactor(Optimizer):
     def fusable(self) -> bool:
         return True  # its sums are computed by instructions within a weight's update
 
-    @property
-    def adaptive(self) -> bool:
-        return True
-
     def init(self, parameter: Value) -> list[Value]:
         if len(parameter.shape) < 2 or parameter.name == POOL:
             return super().init(parameter)

@@ -34,10 +34,6 @@ class Adagrad(Optimizer):
     eps: float = option(1e-10, "added to the denominator", "E", least=SMALLEST)
 
     @property
-    def adaptive(self) -> bool:
-        return True
-
-    @property
     def rates(self) -> Mapping[str, float]:
         return {"decay": self.lr_decay, "eps": self.eps}
 

@@ -41,10 +41,6 @@ class Adan(Optimizer):
     weight_decay: float = option(0.0, "decoupled", "W", least=0)
 
     @property
-    def adaptive(self) -> bool:
-        return True
-
-    @property
     def rates(self) -> Mapping[str, float]:
         means = {"c1": 1.0 - self.beta1, "b2": self.beta2, "c2": 1.0 - self.beta2}
         return {**means, "b3": self.beta3, "c3": 1.0 - self.beta3, "eps": self.eps}

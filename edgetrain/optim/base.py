@@ -59,7 +59,7 @@ class Optimizer(Plugin):
     @property
     def adaptive(self) -> bool:
         """Whether steps are divided by second moments, so resetting them makes steps too large."""
-        return False
+        return any(state.kind == SQUARE for state in self.states)
 
     def __init_subclass__(cls) -> None:
         for fact in ("tag", "operand", "stream"):
@@ -112,11 +112,6 @@ class Optimizer(Plugin):
         """
         tag = state.name.rpartition(".")[2]
         return any(known.tag == tag and known.kind == SQUARE for known in self.states)
-
-    @property
-    def divides(self) -> bool:
-        """Whether steps are divided by the root of some state."""
-        return any(state.kind == SQUARE for state in self.states)
 
     def is_scaled(self, state: Value) -> bool:
         """Whether a state is stored times a power of two (kernels/optimizers/state.py).

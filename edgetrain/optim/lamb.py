@@ -39,10 +39,6 @@ class Lamb(Optimizer):
     weight_decay: float = option(0.01, "decoupled", "W", least=0)
 
     @property
-    def adaptive(self) -> bool:
-        return True
-
-    @property
     def rates(self) -> Mapping[str, float]:
         second = {"b2": self.beta2, "c2": 1.0 - self.beta2}
         return {"c1": 1.0 - self.beta1, **second, "eps": self.eps}

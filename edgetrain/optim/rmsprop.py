@@ -41,10 +41,6 @@ class RMSprop(Optimizer):
     momentum: float = option(0.0, "momentum", "M", least=0, below=1)
     centered: bool = option(False, "divide by the standard deviation, not the root mean square")
 
-    @property
-    def adaptive(self) -> bool:
-        return True
-
     def keeps(self, state: State) -> bool:
         return self.centered if state.tag == "mean" else self.momentum != 0
 
