@@ -33,12 +33,13 @@ def _binary(name):
     def factory(A, B, S):
         """y[i] = f(a[i . sa], b[i . sb]), i an index of 6 axes of sizes d; y is contiguous.
 
-        Computed in float32. If both operands are contiguous along the last axis, elements are read
-        in place, otherwise copied to buffers of 256 first. Threads split y. y may be the same array
-        as a contiguous a or b.
+        Computed in float32. Elements are read in place if, along the last axis, one operand is
+        contiguous and the other is too or repeats an element. Otherwise they are copied to buffers
+        of 256 first. Threads split y. y may be the same array as a contiguous a or b.
         """
         from ..language.block import BLOCK, first, get, new
         from ..language.elementwise_access import loads_apart, stores_apart
+        from ..language.inlining import inline
         from ..language.pairs import VALUE
         from ..language.prim import mod
         from ..language.strided import count, filler, place
@@ -46,17 +47,32 @@ def _binary(name):
         value, load_a, load_b, store = VALUE[name], *map(loads_apart, (A, B)), stores_apart(S)
         fill_a, fill_b = filler(A.ld), filler(B.ld)
 
+        @inline
+        def compute_in_place(args, i, m):
+            """Elements i to i + m - 1 of y, of one row."""
+            a, b = place(i, args.d, args.sa), place(i, args.d, args.sb)
+            if args.sb[5] == 0:
+                right = load_b(args.b, b)
+                for j in range(m):
+                    store(args.y, i + j, value(load_a(args.a, a + j), right))
+            elif args.sa[5] == 0:
+                left = load_a(args.a, a)
+                for j in range(m):
+                    store(args.y, i + j, value(left, load_b(args.b, b + j)))
+            else:
+                for j in range(m):
+                    store(args.y, i + j, value(load_a(args.a, a + j), load_b(args.b, b + j)))
+
         def run(thread, nthreads, args):
             left, right = new(), new()
             n, width = count(args.d), args.d[5]
-            rows = args.sa[5] == 1 and args.sb[5] == 1 and width >= ROW
+            steps = min(args.sa[5], args.sb[5]), max(args.sa[5], args.sb[5])
+            rows = width >= ROW and steps[0] >= 0 and steps[1] == 1
             i, stop = first(n, thread, nthreads), first(n, thread + 1, nthreads)
             while i < stop:
                 if rows:
                     m = min(stop - i, width - mod(i, width))
-                    a, b = place(i, args.d, args.sa), place(i, args.d, args.sb)
-                    for j in range(m):
-                        store(args.y, i + j, value(load_a(args.a, a + j), load_b(args.b, b + j)))
+                    compute_in_place(args, i, m)
                 else:
                     m = min(stop - i, BLOCK)
                     fill_a(left, args.a, 0, i, m, args.d, args.sa)

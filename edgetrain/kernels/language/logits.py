@@ -62,14 +62,15 @@ def _settling(combine):
 
 
 def surveyor(S):
-    """Inline (x, wide, top, base, used, blocks, step, length) for a work item.
+    """Inline (x, wide, top, terms, base, used, blocks, step, length) for a work item.
 
-    Stores the largest logit of each position in `top` and the sum of exp(x - top) in `wide`.
+    Stores the largest logit of each position in `top`, the sum of exp(x - top) in `wide`, and
+    exp(x - top) of the last block in `terms`.
     """
     ld, settle_max, settle_sum = S.ld, _settling(larger), _settling(add_wide)
 
     @inline
-    def survey(x, wide, top, base, used, blocks, step, length):
+    def survey(x, wide, top, terms, base, used, blocks, step, length):
         _set_all(wide, used, -np.inf)
         for b in range(blocks):
             for j in range(width(b, used, length)):
@@ -82,6 +83,7 @@ def surveyor(S):
         for b in range(blocks):
             for j in range(width(b, used, length)):
                 term = exp(ld(x, base + b * step + j) - get(top, j))
+                put(terms, j, term)
                 put_wide(wide, j, get_wide(wide, j) + np.float64(term))
         settle_sum(wide, used, length)
 

@@ -80,7 +80,7 @@ def ce_slice(S):
         return -1
 
     def run(thread, nthreads, args):
-        wide, top = new_wide(), new()
+        wide, top, terms = new_wide(), new(), new()
         for row in range(
             div(args.rows * thread, nthreads), div(args.rows * (thread + 1), nthreads)
         ):
@@ -88,7 +88,7 @@ def ce_slice(S):
             if args.start == 0:
                 _begin(args.stat, offset)
             base, used, blocks, step, length = item(row, args.n, 1)
-            survey(args.x, wide, top, base, used, blocks, step, length)
+            survey(args.x, wide, top, terms, base, used, blocks, step, length)
             high, old = get(top, 0), np.float32(ld_f64(args.stat, offset + TOP))
             if high != -np.inf:  # else all exponentials are 0
                 most = np.float32(larger(old, high))

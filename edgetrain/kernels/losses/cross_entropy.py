@@ -53,7 +53,7 @@ def ce_loss(S):
     def run(thread, nthreads, args):
         samples = min(args.outer, ld_i64(args.ctl, COUNT) * args.rows)
         count = items(args.outer, args.inner)
-        wide, top = new_wide(), new()
+        wide, top, terms = new_wide(), new(), new()
         for chunk in range(div(CHUNKS * thread, nthreads), div(CHUNKS * (thread + 1), nthreads)):
             total = counted = correct = 0.0
             for i in range(div(count * chunk, CHUNKS), div(count * (chunk + 1), CHUNKS)):
@@ -64,7 +64,7 @@ def ce_loss(S):
                     args.inner == 1 and not _counts(ld_i32(args.t, row), args.n, args.ignore)
                 ):
                     continue
-                survey(args.x, wide, top, base, used, blocks, step, length)
+                survey(args.x, wide, top, terms, base, used, blocks, step, length)
                 for q in range(1 if length >= 0 else used):
                     target = ld_i32(args.t, first + q)
                     if _counts(target, args.n, args.ignore):
@@ -106,19 +106,23 @@ def ce_bwd(S):
     def run(thread, nthreads, args):
         samples = min(args.outer, ld_i64(args.ctl, COUNT) * args.rows)
         scale, everywhere = gradient_scale(args.ctl), args.smoothing / to_float(args.n)
-        wide, top, share, live, hot, out = new_wide(), new(), new(), new(), new(), new()
+        wide, top, terms, share, live = new_wide(), new(), new(), new(), new()
+        hot, out = new(), new()
         count = items(args.outer, args.inner)
         for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
             base, used, blocks, step, length = item(i, args.n, args.inner)
             row = div(base, args.n * args.inner)
             first = row * args.inner + mod(base, args.n * args.inner)
             positions = 1 if length >= 0 else used
-            survey(args.x, wide, top, base, used, blocks, step, length)
-            for j in range(used):
-                target = ld_i32(args.t, first + min(j, positions - 1))
+            survey(args.x, wide, top, terms, base, used, blocks, step, length)
+            for j in range(positions):
+                target = ld_i32(args.t, first + j)
                 valid = row < samples and _counts(target, args.n, args.ignore)
                 put(live, j, ONE if valid else ZERO)
                 put(share, j, ONE / np.float32(get_wide(wide, j)))
+            for j in range(positions, used):  # the rest of a row
+                put(live, j, get(live, 0))
+                put(share, j, get(share, 0))
             # gradient of the target's class; x may be dx, so it is computed first
             for j in range(positions):
                 if get(live, j) != ZERO:
@@ -128,9 +132,12 @@ def ce_bwd(S):
                     put(hot, j, value + ld(args.dx, q) if args.acc != 0 else value)
             for b in range(blocks):
                 offset, m = base + b * step, width(b, used, length)
+                if blocks > 1:
+                    for j in range(m):
+                        put(terms, j, exp(ld(args.x, offset + j) - get(top, j)))
                 for j in range(m):
-                    value = exp(ld(args.x, offset + j) - get(top, j)) * get(share, j) - everywhere
-                    put(out, j, value * scale if get(live, j) != ZERO else ZERO)
+                    value = (get(terms, j) * get(share, j) - everywhere) * scale
+                    put(out, j, value if get(live, j) != ZERO else ZERO)
                 for j in range(m):
                     value = get(out, j)
                     st(

@@ -148,31 +148,33 @@ def avgpool_pairs(S):
 
 @kernel("avgpool_bwd", _BACKWARD, **_PAIRS)
 def avgpool_bwd_pairs(S):
-    """dx (+)= dy of the window / its size. Written: all of dx. Threads split rows of dx."""
+    """dx (+)= dy of the window / its size. Written: all of dx. Threads split rows of dy."""
     from ..language.fused_activation import ONE
+    from ..language.inlining import inline
     from ..language.prim import div, to_float
     from ..language.vector import WIDTH, loads, loads_first, stores, vinterleave
 
     vld, vld_first, vst = loads(S), loads_first(S), stores(S)
 
+    @inline
+    def put_rows(args, offset, value, count):
+        """Store or add the same lanes in every row of the windows."""
+        for r in range(args.kh):
+            row = offset + r * args.wd
+            if args.acc != 0:
+                vst(args.dx, row, value + vld_first(args.dx, row, count), count)
+            else:
+                vst(args.dx, row, value, count)
+
     def run(thread, nthreads, args):
-        lines, share = args.n * args.c * args.h, ONE / to_float(args.kh * args.kw)
+        lines, share = args.n * args.c * args.oh, ONE / to_float(args.kh * args.kw)
         for q in range(div(lines * thread, nthreads), div(lines * (thread + 1), nthreads)):
-            source, target = div(q, args.kh) * args.ow, q * args.wd
             for j in range(0, args.ow, WIDTH):
-                rest = args.ow - j
-                v = (
-                    vld(args.dy, source + j)
-                    if rest >= WIDTH
-                    else vld_first(args.dy, source + j, rest)
-                )
+                source, target, rest = q * args.ow + j, q * args.kh * args.wd + 2 * j, args.ow - j
+                v = vld(args.dy, source) if rest >= WIDTH else vld_first(args.dy, source, rest)
                 v = v * share
-                for part in range(2):
-                    offset, count = target + 2 * j + WIDTH * part, 2 * rest - WIDTH * part
-                    if count > 0:
-                        z = vinterleave(v, v, part)
-                        if args.acc != 0:
-                            z = z + vld_first(args.dx, offset, count)
-                        vst(args.dx, offset, z, count)
+                put_rows(args, target, vinterleave(v, v, 0), 2 * rest)
+                if 2 * rest > WIDTH:
+                    put_rows(args, target + WIDTH, vinterleave(v, v, 1), 2 * rest - WIDTH)
 
     return run

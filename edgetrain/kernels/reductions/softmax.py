@@ -215,19 +215,25 @@ def _backward(logarithm):
                 put_wide(wide, j, get_wide(wide, j) + np.float64(term))
 
         @inline
-        def slope(args, offset, s):
+        def slope(args, offset, total):
             v, g = ld(args.y, offset), ld(args.dy, offset)
-            return g - exp(v) * s if logarithm else v * (g - s)
+            return g - exp(v) * total if logarithm else v * (g - total)
+
+        @inline
+        def finish_row(args, base, total):
+            if args.acc:
+                for j in range(base, base + args.n):
+                    st(args.dx, j, slope(args, j, total) + ld(args.dx, j))
+            else:
+                for j in range(base, base + args.n):
+                    st(args.dx, j, slope(args, j, total))
 
         @inline
         def finish(args, offset, m, total):
             if args.acc:
                 for j in range(m):
-                    st(
-                        args.dx,
-                        offset + j,
-                        slope(args, offset + j, get(total, j)) + ld(args.dx, offset + j),
-                    )
+                    at = offset + j
+                    st(args.dx, at, slope(args, at, get(total, j)) + ld(args.dx, at))
             else:
                 for j in range(m):
                     st(args.dx, offset + j, slope(args, offset + j, get(total, j)))
@@ -244,13 +250,12 @@ def _backward(logarithm):
                 for t in range(full_blocks, blocks):
                     add(args, base + t * step, width(t, columns, args.n), wide)
                 if columns == 0:
-                    reset(wide, 0, tree(wide))
+                    finish_row(args, base, np.float32(tree(wide)))
+                    continue
                 for j in range(LANES):
                     put(total, j, np.float32(get_wide(wide, j)))
-                for t in range(full_blocks):
-                    finish(args, base + t * step, LANES, total)
-                for t in range(full_blocks, blocks):
-                    finish(args, base + t * step, width(t, columns, args.n), total)
+                for t in range(blocks):
+                    finish(args, base + t * step, columns, total)
 
         return run
 
