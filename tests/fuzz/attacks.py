@@ -23,8 +23,8 @@ HEAD = "attack", "nets", "tried", "refused", "too large", "ran", "wrong", "secon
 TOLD = """\
 Tried: files or calls with something changed. Refused: a one-line error before anything ran. Too
 large: valid, but bigger than this test runs. Ran: to the end; changed Programs and kernels run in
-their own process. Wrong: a crash, an exception, a hang or a write outside the declared memory; for
-tapes, results that differ from the original tape's."""
+their own process. Wrong: a crash, an exception, a warning, a hang or a write outside the declared
+memory; for tapes, results that differ from the original tape's."""
 
 
 @dataclass

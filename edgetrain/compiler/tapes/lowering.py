@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError
-from ...formats import FORMATS, PRECISIONS
+from ...formats import FORMATS
 from ...ir import Call, Graph, Node
 from ...kernels.cache import jit
 from ...kernels.registry import Kernel, choose, variants
@@ -104,22 +104,15 @@ def _bind(call: Call, graph: Graph, threads: int, target: jit.Target) -> _Bound:
 
 
 def _two_storages(call: Call, graph: Graph, variable: str) -> ModelError:
-    """The error for operands of one storage that have two: the model computes with a weight."""
+    """The error for operands that must have the same storage."""
     spec = variants(call.kernel)[0].spec
     names = [call.args.get(o.name) for o in spec.operands if o.storage == variable]
     of = {graph.root(str(name)): graph.values[str(name)].dtype for name in names if name}
-    roles = {name: graph.values[name].role for name in of}
     stored = ", ".join(f"{name!r} as {dtype}" for name, dtype in of.items())
-    if not all(FORMATS[dtype].floats for dtype in of.values()):
-        return ModelError(
-            f"kernel {call.kernel}: {stored}; expected floats. Cast integers to float in the model."
-        )
-    weights = ("parameter", "accumulator")
-    computed = next((of[name] for name in of if roles[name] not in weights), "f32")
-    move = next((name for name, found in PRECISIONS.items() if found.name == computed), "fp32")
+    if all(FORMATS[dtype].floats for dtype in of.values()):
+        return ModelError(f"kernel {call.kernel}: {stored}; expected the same format.")
     return ModelError(
-        f"kernel {call.kernel}: {stored}; expected the same format, because the model computes "
-        f"with the weight itself. Use --model-memory {move}."
+        f"kernel {call.kernel}: {stored}; expected floats. Cast integers to float in the model."
     )
 
 
