@@ -114,7 +114,7 @@ DEPARTURE = {"fp32": 1e-5, "fp16": 4e-3, "bf16": 3e-2, "int8": 0.4}
 def test_what_is_computed_of_a_weight_trains_in_every_storage(
     tmp_path: Path, way: str, memory: str, precision: str, columns: int, fused: bool
 ) -> None:
-    """The kernels have one storage for weight and result, so one of both is converted."""
+    """The kernels have one storage for weight and result, so the weight is converted."""
     torch.manual_seed(len(way))
     net = _OfWeight(way, columns)
     path = kept(
