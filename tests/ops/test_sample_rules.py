@@ -2,10 +2,11 @@
 
 A rule says how an output depends on the samples of a batch. Here single samples are changed, so a
 rule that claims too much shows even in a net that can't be split for another reason. Operands that
-are parameters in the case are also tried as means over the batch.
+are parameters in the case are also tried as means over the batch. Each other axis of an operand is
+tried as the samples too, as behind a transposition.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,20 +58,30 @@ def _state(bound: Bound, output: str, batch: int, states: dict[str, State]) -> S
 
 
 class _Operands:
-    """A case's operands as functions of the samples; those in `pooled` are means over them."""
+    """A case's operands as functions of the samples; those in `pooled` are means over them.
 
-    def __init__(self, case: Case, pooled: Sequence[int], output: int) -> None:
+    Attributes:
+      axes: operand -> its axis of samples.
+      batch: number of samples.
+    """
+
+    def __init__(
+        self, case: Case, pooled: Sequence[int], output: int, axes: Mapping[int, int] | None = None
+    ) -> None:
         self.case, self.index, maker = case, output, harness.Maker(case, True)
-        self.batch, self.values = maker.batch, maker.values
+        given = {k: 0 for k, arg in enumerate(case.args) if isinstance(arg, X | Ids)}
+        self.values, self.axes = maker.values, given if axes is None else axes
+        self.batch = next(self.values[k].shape[axis] for k, axis in self.axes.items())
         self.parts = {k: maker.numbers((self.batch, *case.args[k].shape), True) for k in pooled}
 
     def output(self, *changed: int, times: int = 1) -> np.ndarray:
         """The output with these samples changed, and with all samples repeated."""
         values = []
         for k, (arg, value) in enumerate(zip(self.case.args, self.values, strict=True)):
-            if isinstance(arg, X | Ids):
-                rows = [_changed(arg, v) if j in changed else v for j, v in enumerate(value)]
-                value = torch.stack(rows * times).detach()
+            if k in self.axes:
+                samples = enumerate(value.unbind(self.axes[k]))
+                rows = [_changed(arg, v) if j in changed else v for j, v in samples]
+                value = torch.stack(rows * times, self.axes[k]).detach()
             elif k in self.parts:
                 parts = [p + 0.3 * (j in changed) for j, p in enumerate(self.parts[k])]
                 sign = -1 if isinstance(arg, A) and arg.positive else 1
@@ -81,6 +92,8 @@ class _Operands:
 
     def of_twice_as_many(self) -> np.ndarray | None:
         """The output for all samples twice; None if the meaning is of this batch only."""
+        if any(self.axes.values()):
+            return None
         constants = [arg.array.shape for arg in self.case.args if isinstance(arg, C)]
         if any(len(shape) > 1 and shape[0] == self.batch for shape in constants):
             return None
@@ -156,6 +169,33 @@ def test_an_output_depends_on_samples_as_its_rule_says(case):
             state = _state(bound, f"y{output}", operands.batch, states)
             if state is not None and not state.step:
                 _check(operands, state)
+                checked += 1
+    if not checked:
+        pytest.skip("its rule claims nothing")
+
+
+@pytest.mark.parametrize("case", WITH_SAMPLES, ids=lambda case: case.id)
+def test_an_output_depends_on_samples_of_any_axis_as_its_rule_says(case):
+    if case.op in RANDOM or case.truth or not case.predicts:
+        pytest.skip("random, of statistics of a microbatch, or a comparison hides changes")
+    values = harness.Maker(case, True).values
+    shapes = [() if value is None else tuple(value.shape) for value in values]
+    given = [k for k, arg in enumerate(case.args) if isinstance(arg, X | Ids)]
+    longest = max((shapes[k] for k in given), key=len)
+    checked = 0
+    for output in range(_outputs(case)):
+        model, names = _model(case, output)
+        try:
+            bound = bind(model, shapes[given[0]][0])
+        except ModelError as error:
+            pytest.skip(f"the case fixes its batch: {error}")
+        for last in range(-len(longest) + 1, 0):
+            size = longest[last]
+            axes = {k: last for k in given if len(shapes[k]) >= -last and shapes[k][last] == size}
+            states = {names[k]: State(EACH, prod(shapes[k][last:][1:])) for k in axes}
+            state = _state(bound, f"y{output}", size, states) if size > 1 else None
+            if state is not None and not state.step:
+                _check(_Operands(case, (), output, axes), state)
                 checked += 1
     if not checked:
         pytest.skip("its rule claims nothing")
