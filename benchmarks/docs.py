@@ -220,9 +220,10 @@ def _parts(name: str) -> tuple[list[str], marks.Mark | None]:
 
 def write(name: str) -> None:
     """Regenerate a section."""
+    others = marks.OtherWork()
     made = list(SECTIONS[name].make(read(name)))
     if SECTIONS[name].follows:
-        made += ["", marks.now(SECTIONS[name].follows).line()]
+        made += ["", marks.now(SECTIONS[name].follows, others).line()]
     path = ROOT / SECTIONS[name].document
     text = path.read_text()
     first, last = section(text, name)

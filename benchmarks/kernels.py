@@ -207,14 +207,14 @@ def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
     ]
 
 
-def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]]) -> str:
+def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]], mark: marks.Mark) -> str:
     """The text of docs/kernels.md."""
     lines = [
         "# Kernels and the machine's limit",
         "",
         "Made by `make bench-kernels` on one thread.",
         "",
-        marks.now(FOLLOWS).line(),
+        mark.line(),
         "",
         __doc__.split("\n\n")[2],
         "",
@@ -237,6 +237,7 @@ def main() -> None:
     unknown = [name for name in args.nets if name not in NETS]
     if unknown:
         parser.error(f"unknown net {unknown[0]!r}; expected of: {', '.join(NETS)}")
+    others = marks.OtherWork()
     torch.set_num_threads(1)
     aims = [(f"This processor ({jit.host().lanes} lanes)", jit.host())]
     if args.avx2:
@@ -248,7 +249,7 @@ def main() -> None:
         print("\n".join(summary(some)))
     if args.write:
         parts = [(*aim, some) for aim, some in zip(aims, found, strict=True)]
-        DOCUMENT.write_text(document(parts))
+        DOCUMENT.write_text(document(parts, marks.now(FOLLOWS, others)))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import subprocess
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ SOURCES = {
     "planner": ("edgetrain/compiler", "edgetrain/ops"),
     "runtime": ("edgetrain/runtime", "edgetrain/data"),
 }
+_NOTICED = 0.2  # processors; an idle machine's own services take less
 UNKNOWN = "a machine that was not recorded"
 _FORM = re.compile(r"Made at ([0-9a-f]{7,40}) on (.+)\. <!-- (.+) -->")
 
@@ -58,12 +60,39 @@ def parse(line: str) -> Mark | None:
     return Mark(commit, machine, dict(part.split(" ", 1) for part in known.split(", ")))
 
 
-def now(names: Collection[str]) -> Mark:
-    """Return the mark of a table made here and now from these sources."""
+class OtherWork:
+    """Processor time that other processes take from now on; times measured beside them are long."""
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self._stat, self._start = stat, time.monotonic()
+        self._before = self._seconds()
+
+    def processors(self) -> float:
+        """How many processors it has kept busy, on average; 0.0 if the system does not say."""
+        passed = time.monotonic() - self._start
+        return max(0.0, self._seconds() - self._before) / passed
+
+    def _seconds(self) -> float:
+        """Of all processors, not taken by this process and its finished children."""
+        if not self._stat.exists():
+            return 0.0
+        user, nice, system, _, _, *interrupts = map(int, self._stat.read_text().split()[1:9])
+        ticks = user + nice + system + sum(interrupts)  # the last: time a host took
+        return ticks / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
+
+
+def now(names: Collection[str], others: OtherWork | None = None) -> Mark:
+    """Return the mark of a table made here and now from these sources.
+
+    Args:
+      others: work beside it since it was begun; the machine's name ends with it.
+    """
     folders = [folder for name in names for folder in SOURCES[name]]
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h", "--", *folders]
     commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    return Mark(commit, machine(), {name: digest(name) for name in names})
+    busy = others.processors() if others else 0.0
+    beside = f", {busy:.1f} of them busy with other work" if busy >= _NOTICED else ""
+    return Mark(commit, machine() + beside, {name: digest(name) for name in names})
 
 
 def machine() -> str:

@@ -96,6 +96,7 @@ def test_a_section_is_written_with_a_mark_and_read_without_it(
     monkeypatch.setattr(docs, "ROOT", tmp_path)
     made = docs.Section("doc.md", lambda old: iter([*old, "| new |"]), follows=("kernels",))
     monkeypatch.setitem(docs.SECTIONS, "one", made)
+    monkeypatch.setattr(marks.OtherWork, "processors", lambda others: 0.0)
     assert docs.mark_of("one") is None
     for rows in (["| old |", "| new |"], ["| old |", "| new |", "| new |"]):
         docs.write("one")
@@ -125,3 +126,20 @@ def test_stale_sections_alone_are_made_anew(
         monkeypatch.setattr("sys.argv", ["docs", *names])
         docs.main()
         assert made == expected
+
+
+def test_a_mark_says_that_the_machine_had_other_work(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 50 9000 0 0 0 0 0 0\ncpu0 50 0 25 4500 0 0 0 0 0 0\n")
+    others = marks.OtherWork(stat)
+    assert marks.now(("runtime",), others).machine == marks.machine()
+    stat.write_text("cpu  999999 0 50 9000 0 0 0 999 0 0\n")
+    mark = marks.now(("runtime",), others)
+    assert mark.machine.startswith(f"{marks.machine()}, ")
+    assert mark.machine.endswith(" of them busy with other work")
+    assert marks.parse(mark.line()) == mark
+
+
+def test_without_figures_of_the_system_no_other_work_is_told(tmp_path: Path) -> None:
+    others = marks.OtherWork(tmp_path / "stat")
+    assert marks.now(("runtime",), others).machine == marks.machine()
