@@ -16,7 +16,9 @@ _LAYOUT = {
     "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Concat", "Cast",
     "Flatten", "Split", "Expand", "Tile", "Gather", "QuantizeLinear", "DequantizeLinear",
 }  # fmt: skip
-_ARITHMETIC = {"Add", "Mul", "Sum"}
+_ARITHMETIC = {"Add", "Mul", "Sum", "Mean"}
+# Ops with any number of operands, each of which may be a weight.
+_VARIADIC = {"Sum", "Mean", "Max", "Min", "Einsum"}
 # Ops of formulas: their operands are never weights.
 _FORMULA = {"Sub", "Div", "Min", "Max", "Pow", "Where"}
 _SHAPES = {"Shape", "Size"}
@@ -26,6 +28,13 @@ _PRODUCTS = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"}
 _WAVES = {"Sin", "Cos"}
 _RECURRENT = {"LSTM", "GRU", "RNN"}
 _STATES = (5, 6)
+# Operands that gradients don't reach, or that are chosen: bounds, thresholds, class weights, ..
+_SETTINGS = {
+    "Attention": (3,), "Clip": (1, 2), "Dropout": (1, 2), "Mod": (1,), "OneHot": (1, 2),
+    "Pad": (2,), "Resize": (1, 2), "RotaryEmbedding": (1, 2), "STFT": (2,), "Upsample": (1,),
+    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), (2,)),
+    **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
+}  # fmt: skip
 # Operands of a norm without parameters: a scale of ones, a shift of zeros.
 _FILLERS = {
     op: {1: 1.0, 2: 0.0}
@@ -49,13 +58,12 @@ class Usage:
       summands: added to data, or multiplied with it.
       biases: the summands added to a product.
       tables: indexed by row.
-      parts: concatenated with data before a weight input.
+      parts: concatenated with data.
       fillers: name -> the value it has in a norm without parameters.
       joined: concatenated with other constants.
       statistics: running statistics.
-      operands: name -> op, for operands of arithmetic with data, operands of ops outside ONNX's
-        domain that their rules do not list, and what they are computed from; ops of _FORMULA take
-        precedence.
+      operands: name -> op, for operands of arithmetic with data, operands that rules of ops do not
+        list, and what they are computed from; ops of _FORMULA take precedence.
       thin: biases added to a product with one output.
       angles: multiplied with data that is then used only as an angle.
       factors: name -> op, for matrices and kernels of products.
@@ -252,18 +260,28 @@ class _Scan:
             for name in sources:
                 result.readers[name] = reader
 
+    def _use_unlisted(self, node: OnnxNode, name: str) -> None:
+        """Record a use of an operand that the op's rule does not list as a weight."""
+        if node.op_type in _LAYOUT or not name:
+            return
+        if name in self.data:
+            self.found.parts.add(name)
+        else:
+            self.found.operands.setdefault(name, node.op_type)
+
     def _use(self, node: OnnxNode, angles: bool) -> None:
         """Record how a node that processes data uses its operands."""
         result = self.found
         weighted, running = slots(node.op_type)
+        weighted = range(len(node.inputs)) if node.op_type in _VARIADIC else weighted
         result.statistics.update(node.inputs[k] for k in running if k < len(node.inputs))
         fillers, arithmetic = _FILLERS.get(node.op_type, {}), node.op_type in _ARITHMETIC
         placed = angles and self.data.intersection(node.inputs) <= self.positions
         for k, name in enumerate(node.inputs):
             if k in _STATES and node.op_type in _RECURRENT:
                 result.states.add(name)
-            if node.domain and name not in self.data and k not in (*weighted, *running):
-                result.operands.setdefault(name, node.op_type)  # its rule may have forgotten it
+            if k not in (*weighted, *running, *_SETTINGS.get(node.op_type, ())):
+                self._use_unlisted(node, name)
             if k not in weighted or not name or placed:
                 continue
             if name not in self.data and (node.op_type in _FORMULA or arithmetic):

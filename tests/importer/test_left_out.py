@@ -15,7 +15,7 @@ from .models import info, node
 R = np.random.default_rng(0).standard_normal
 X = np.random.default_rng(1).standard_normal((4, 2)).astype("f")
 Y = np.random.default_rng(2).standard_normal((4, 1)).astype("f")
-ONE = {"one": np.array([1]), "last": np.array([-1])}
+ONE = {"one": np.array([1]), "two": np.array([2]), "last": np.array([-1])}
 
 
 def _save(path, nodes, weights, inputs=None, y=("N", 1), opset=18):
@@ -268,3 +268,83 @@ def test_star_trains_no_constant_of_a_formula(tmp_path):
     moved = {t.name: numpy_helper.to_array(t) for t in onnx.load(out).graph.initializer}
     np.testing.assert_array_equal(moved["centers"], trainer.parameters["centers"])
     assert not np.array_equal(moved["centers"], weights["centers"].astype("f"))
+
+
+JOINED = [
+    node("Shape", "x", "n", end=1), node("Concat", "n two", "s", axis=0),
+    node("Expand", "late s", "c"), node("Concat", "c x", "j", axis=1),
+]  # fmt: skip
+
+
+def _joined(late):
+    return lambda x, w: late(torch.cat([w["late"].expand(len(x), 2), x], 1), w)
+
+
+LATE = {
+    "Sum": ([node("Sum", "x x late", "h")], R(2), lambda x, w: x + x + w["late"]),
+    "Mean": ([node("Mean", "x late", "h")], R(2), lambda x, w: (x + w["late"]) / 2),
+    "Einsum": (
+        [node("Einsum", "x mix late", "h", equation="ni,ij,jk->nk")],
+        R((2, 2)),
+        lambda x, w: x @ w["mix"] @ w["late"],
+    ),
+    "Relu": ([*JOINED, node("Relu", "j", "h")], R((1, 2)), _joined(lambda j, w: j.relu())),
+    "LayerNormalization": (
+        [*JOINED, node("LayerNormalization", "j ln.weight ln.bias", "h")],
+        R((1, 2)),
+        _joined(lambda j, w: torch.layer_norm(j, (4,), w["ln.weight"], w["ln.bias"])),
+    ),
+}
+
+
+@pytest.mark.parametrize("op", LATE)
+def test_a_weight_is_trained_whatever_op_reads_it_and_in_whatever_place(op, tmp_path):
+    nodes, late, meaning = LATE[op]
+    width = 4 if "j" in nodes[-1].input else 2
+    weights = {"out.weight": R((1, width)), "out.bias": R(1), "late": late}
+    more = {"mix": (2, 2), "ln.weight": 4, "ln.bias": 4}
+    weights |= {name: R(shape) for name, shape in more.items() if name in nodes[-1].input}
+    nodes = [*nodes, node("Gemm", "h out.weight out.bias", "y", transB=1)]
+    path = _save(tmp_path / "m.onnx", nodes, weights)
+    _, grads = et.loss_and_gradients(path, {"x": X}, Y, loss="mse")
+    assert {*grads} == {*weights}
+    given = {k: torch.tensor(np.asarray(v, "f"), requires_grad=True) for k, v in weights.items()}
+    out = meaning(torch.tensor(X), given) @ given["out.weight"].T + given["out.bias"]
+    torch.nn.functional.mse_loss(out, torch.tensor(Y)).backward()
+    for name, value in given.items():
+        np.testing.assert_allclose(grads[name], value.grad, rtol=1e-4, atol=1e-6)  # order of sums
+
+
+QUERIED = [node("MatMul", "x mix", "k"), node("Attention", "late k k", "h")]
+PICTURE = [node("GridSample", "late x", "h")]
+
+
+@pytest.mark.parametrize(
+    ("op", "nodes", "shapes"),
+    [
+        ("Attention", QUERIED, {"mix": (2, 2), "late": (4, 1, 3, 2)}),
+        ("GridSample", PICTURE, {"late": (4, 1, 5, 5)}),
+        ("Max", [node("Max", "x x late", "h")], {"late": (2,)}),
+        ("Min", [node("Min", "x x late", "h")], {"late": (2,)}),
+    ],
+)
+def test_an_operand_that_may_be_a_weight_is_listed(op, nodes, shapes, tmp_path):
+    weights = {name: R(shape) for name, shape in shapes.items()}
+    inputs = [info("x", 4, 1, 3, 2)]
+    path = _save(tmp_path / "m.onnx", [*nodes, node("Relu", "h", "y")], weights, inputs, opset=23)
+    assert dict(load_onnx(path).operands) == {"late": op}
+
+
+def test_bounds_thresholds_and_scales_are_no_weights(tmp_path):
+    weights = {"low": -1.0, "high": 1.0, "fill": 0.5, "zoom": [1, 1, 2, 2], "bound": R((3, 2))}
+    nodes = [
+        node("Clip", "x low high", "a"), node("Greater", "a bound", "m"),
+        node("Pad", "a pads fill", "b"), node("Resize", "b - zoom", "c"), node("Relu", "c", "y"),
+        node("Cast", "m", "unused", to=TensorProto.FLOAT),
+    ]  # fmt: skip
+    path = _save(tmp_path / "m.onnx", nodes, weights, [info("x", 4, 1, 3, 2)], opset=23)
+    proto = onnx.load(path)
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([0, 0, 1, 1] * 2), "pads"))
+    onnx.save(proto, path)
+    model = load_onnx(path)
+    assert not model.operands and not model.parameters and not model.untrained
