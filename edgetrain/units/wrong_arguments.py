@@ -1,7 +1,7 @@
 """Which argument of a refused call is wrong."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from ..errors import UsageError
@@ -26,7 +26,7 @@ def refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: TypeE
     known = [p.name for p in own]
     plain = [p.name for p in own if p.kind is not p.KEYWORD_ONLY]
     where = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-    first = ", ".join(known[:_LISTED]) + ", ..." * (len(known) > _LISTED)
+    first = _listed(known, _LISTED)
     has = f"expected {first}" if known else "it takes no arguments"
     given = len(args) - any(p.name in _BOUND for p in result)
     strange = [name for name in kwargs if name not in known]
@@ -35,8 +35,8 @@ def refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: TypeE
         text = f"{strange[0]}: no such argument; {has}.{move or ' Leave it out.'}"
     elif given > len(plain):
         rest = [name for name in known if name not in plain]
-        named = [f"{name}=.." for name in rest[:_SHOWN]] + ["..."] * (len(rest) > _SHOWN)
-        more = f" Pass the others by name: {', '.join(named)}." if rest else ""
+        named = _listed([f"{name}=.." for name in rest], _SHOWN)
+        more = f" Pass the others by name: {named}." if rest else ""
         names = ", ".join(plain) or "none"
         text = f"{given} positional arguments; expected {names}.{more or ' Leave them out.'}"
     else:
@@ -50,3 +50,9 @@ def refuse(function: Callable, args: tuple, kwargs: dict[str, Any], error: TypeE
         else:
             raise error
     raise UsageError(f"{where}: {text}") from None
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
