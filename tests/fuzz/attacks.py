@@ -8,9 +8,12 @@ refuse unless they are harmless.
 """
 
 import argparse
+import multiprocessing
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,29 +49,46 @@ class Attack:
         return f"| {' | '.join(cells)} |"
 
 
-def attacks(mutants: int, seed: int) -> Iterator[Attack]:
-    """Run every attack; yield the results of each."""
-    start, found = time.monotonic(), Attack("changed Programs")
+def _changed_programs(mutants: int, seed: int) -> Attack:
+    found = Attack("changed Programs")
     for _, one in programs.fuzz(mutants, seed):
         found.nets, found.tried = found.nets + 1, found.tried + one.tried
         found.refused, found.ran = found.refused + one.refused, found.ran + one.ran
         found.faults += (*one.faults,)
-    found.seconds = time.monotonic() - start
-    yield found
-    start, found = time.monotonic(), Attack("kernels with extreme numbers")
+    return found
+
+
+def _extreme_numbers(mutants: int, seed: int) -> Attack:
+    found = Attack("kernels with extreme numbers")
     for _, calls in kernels.extremes(seed):
         found.nets, found.tried = found.nets + 1, found.tried + calls.tried
         found.refused, found.ran = found.refused + calls.refused, found.ran + calls.ran
         found.large, found.faults = found.large + calls.large, (*found.faults, *calls.faults)
-    found.seconds = time.monotonic() - start
-    yield found
-    start, found = time.monotonic(), Attack("tapes changed within bounds")
+    return found
+
+
+def _changed_tapes(mutants: int, seed: int) -> Attack:
+    found = Attack("tapes changed within bounds")
     for _, tally in tapes.attack(mutants, seed):
         found.nets, found.tried = found.nets + 1, found.tried + tally.tried - tally.outside
         found.refused, found.ran = found.refused + tally.refused, found.ran + tally.ran
         found.faults += (*tally.wrong,)
+    return found
+
+
+def _timed(run: Callable[[int, int], Attack], mutants: int, seed: int) -> Attack:
+    start = time.monotonic()
+    found = run(mutants, seed)
     found.seconds = time.monotonic() - start
-    yield found
+    return found
+
+
+def attacks(mutants: int, seed: int) -> Iterator[Attack]:
+    """Run every attack, one on each processor; yield the results of each."""
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        every = (_changed_programs, _extreme_numbers, _changed_tapes)
+        for found in [pool.submit(_timed, run, mutants, seed) for run in every]:
+            yield found.result()
 
 
 def main() -> int:
