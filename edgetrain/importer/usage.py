@@ -273,7 +273,8 @@ class _Scan:
         """Record how a node that processes data uses its operands."""
         result = self.found
         weighted, running = slots(node.op_type)
-        weighted = range(len(node.inputs)) if node.op_type in _VARIADIC else weighted
+        if node.op_type in _VARIADIC:
+            weighted = tuple(range(len(node.inputs)))
         result.statistics.update(node.inputs[k] for k in running if k < len(node.inputs))
         fillers, arithmetic = _FILLERS.get(node.op_type, {}), node.op_type in _ARITHMETIC
         placed = angles and self.data.intersection(node.inputs) <= self.positions
