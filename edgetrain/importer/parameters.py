@@ -179,6 +179,7 @@ class _Arrays:
             and n in self._arrays
             and n not in known
             and self._arrays[n].dtype.kind == "f"
+            and self._arrays[n].size > 0
             and not is_formula(self._arrays[n])
             and (is_named_number(n) if self._arrays[n].size == 1 else not self._is_anonymous(n))
         }

@@ -348,3 +348,12 @@ def test_bounds_thresholds_and_scales_are_no_weights(tmp_path):
     onnx.save(proto, path)
     model = load_onnx(path)
     assert not model.operands and not model.parameters and not model.untrained
+
+
+@pytest.mark.parametrize("op", ["Max", "Sum", "Concat"])
+def test_an_empty_operand_is_no_weight(op, tmp_path):
+    attrs = {"axis": 1} if op == "Concat" else {}
+    weights = {"none": np.zeros((4, 0)) if op == "Concat" else np.zeros((0,))}
+    nodes = [node(op, "x none", "h", **attrs), node("Relu", "h", "y")]
+    model = load_onnx(_save(tmp_path / "m.onnx", nodes, weights, [info("x", 4, 1)]))
+    assert not model.operands and not model.parameters and not model.untrained
