@@ -21,7 +21,7 @@ from edgetrain.kernels.cache import jit, processor, sources
 from edgetrain.program import Program
 from tests.runtime.test_library import kernels_of
 from tools.kernel_wheels import PLATFORMS, _zipped, build_kernels
-from tools.wheels import KERNELS, ROOT, build, build_runtime, copy_source, stage
+from tools.wheels import KERNELS, ROOT, build, copy_source
 
 # Modules of public names that need the full edgetrain.
 HOME = {"api", "demo", "importer", "lr_finder", "migration"}
@@ -78,6 +78,12 @@ def test_pip_installs_one_name_and_its_exporters(tmp_path: Path) -> None:
     assert done.stdout.startswith("edgetrain.exporters"), done.stderr
 
 
+def _alone(function: str, folder: Path) -> None:
+    """Call a function of tools.wheels in its own process: this one may know kernels of tests."""
+    script = f"import pathlib, tools.wheels; tools.wheels.{function}(pathlib.Path({str(folder)!r}))"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
 @pytest.fixture(scope="module")
 def device(digits: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Python of an environment with numpy, edgetrain-runtime and kernels for this processor.
@@ -91,7 +97,9 @@ def device(digits: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (kernels,) = build_kernels(folder, [target], kernels_of(digits))
     venv.create(folder / "venv", symlinks=True)
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
-    for wheel in (build_runtime(folder), kernels):
+    _alone("build_runtime", folder)
+    (runtime,) = folder.glob("edgetrain_runtime-*.whl")
+    for wheel in (runtime, kernels):
         zipfile.ZipFile(wheel).extractall(site)
     for path in Path(numpy.__file__).parents[1].glob("numpy*"):
         (site / path.name).symlink_to(path)
@@ -135,7 +143,9 @@ def test_what_is_installed_trains_a_program_to_the_bits_of_the_sources(
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources of edgetrain-runtime."""
-    return stage(tmp_path_factory.mktemp("staged"))
+    folder = tmp_path_factory.mktemp("staged")
+    _alone("stage", folder)
+    return folder
 
 
 def test_the_runtime_has_the_kernels_sources_that_it_needs_and_no_others(staged: Path) -> None:
