@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from edgetrain.ops import registry
+from edgetrain.ops.onnx_ops import onnx_names
 from tests.onnx_node.runner import (
     LEFT_OUT,
     PASSED,
@@ -43,11 +43,11 @@ def lines(verdicts: Iterable[Verdict] | None = None) -> Iterator[str]:
     yield ""
     yield f"| op | {' | '.join(_OUTCOMES)} |"
     yield "|---|---:|---:|---:|---:|"
-    for op in registry.onnx_names():
+    for op in onnx_names():
         numbers = [counts[op, outcome] for outcome in _OUTCOMES]
         if any(numbers):
             yield f"| `{op}` | {' | '.join(map(str, numbers))} |"
-    rest = [v for v in found if v.op_type not in set(registry.onnx_names())]
+    rest = [v for v in found if v.op_type not in set(onnx_names())]
     numbers = [sum(v.outcome == outcome for v in rest) for outcome in _OUTCOMES]
     yield f"| functions of these ops | {' | '.join(map(str, numbers))} |"
 

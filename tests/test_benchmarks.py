@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import cold
+from benchmarks import cold, marks
 from benchmarks.kernel_cases import Call, fmas_of
 from benchmarks.kernels import Row as KernelRow
 from benchmarks.kernels import family, shape, summary
 from benchmarks.machine import _chains, least
+from benchmarks.stock import __main__ as stock
+from benchmarks.stock import processes
+from benchmarks.stock.listed import listed
 from edgetrain.kernels.cache import jit
 from edgetrain.kernels.declaration.spec import Spec
 from edgetrain.kernels.registry import Kernel
@@ -158,3 +161,19 @@ def test_first_runs_of_models_that_are_not_installed_are_left_out_with_the_reaso
     assert example == "| the README's Python example | 33 | 10 |"
     assert [row.split(" | ")[0].split()[-1] for row in rows] == [*cold.MODELS]
     assert all("not measured" in row and "torchvision" in row.split(" | ")[2] for row in rows)
+
+
+def test_a_stock_model_with_the_same_plans_is_not_measured_again(monkeypatch):
+    row, asked = listed()[0], []
+    before = {"key": "k", "loss": 1.0, "digests": {"kernels": marks.digest("kernels")}}
+
+    def measure(what, row, path, kernels, limit, key):
+        asked.append(what)
+        return {"key": key or "other"}
+
+    monkeypatch.setattr(processes, "measure", measure)
+    assert stock.measured(row, 1, before) == before
+    assert asked == ["export", "step"]
+    changed = before | {"digests": {"kernels": "others"}}
+    assert stock.measured(row, 1, changed) == {"key": "other"}
+    assert asked[2:] == ["export", "step", "parity", "torch"]

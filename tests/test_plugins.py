@@ -16,6 +16,7 @@ from edgetrain.kernels.elementwise.rows import table
 from edgetrain.kernels.optimizers.states import FIRST, MOMENT, SQUARE, State
 from edgetrain.losses import LOSSES, Loss
 from edgetrain.ops import registry
+from edgetrain.ops.onnx_ops import onnx_op, onnx_rule
 from edgetrain.optim import OPTIMIZERS, SCHEDULES, Optimizer, Schedule
 from edgetrain.sparse import REWIRINGS
 from tests.kernels.step_loop.test_counters import METHODS
@@ -94,7 +95,7 @@ SAME = {
     "precision": (lambda: replace(FP16, name="new", number=99, code=""), "f16 .* name, fp16"),
     "memory": (lambda: replace(FP16, name="new", number=99, code="", precision="int8"), "int8"),
     "op": (lambda: registry.register(registry.op("relu")), "op relu"),
-    "onnx": (lambda: registry.onnx_rule("Relu")(registry.rule("Relu")), "ONNX op Relu"),
+    "onnx": (lambda: onnx_rule("Relu")(onnx_op("Relu").rule), "ONNX op Relu"),
     "function": (lambda: table("name", (RELU, RELU)), "relu and relu .* name"),
     "act": (lambda: table("act", (RELU, replace(RELU, name="b"))), "relu and b .* act, 1"),
     "stream": (_states, "two states have the same stream"),

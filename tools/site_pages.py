@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgetrain import errors
-from edgetrain.ops import registry
+from edgetrain.ops.onnx_ops import onnx_names, onnx_op
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # Class -> (an example of its line, what to do).
@@ -109,8 +109,8 @@ def _counts() -> list[str]:
 def ops_page() -> str:
     """The ONNX ops by family, each with its docstring's first paragraph, and node test counts."""
     families: dict[str, list[str]] = {}
-    for name in registry.onnx_names():
-        rule = registry.rule(name)
+    for name in onnx_names():
+        rule = onnx_op(name).rule
         assert rule is not None
         families.setdefault(inspect.unwrap(rule).__module__, []).append(name)
     count = sum(map(len, families.values()))

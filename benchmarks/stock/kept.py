@@ -1,6 +1,7 @@
 """The measurements kept for each stock model: docs/models.json, by label."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks import marks
@@ -25,6 +26,11 @@ def stamp(row: Listed) -> dict[str, Any]:
     """The row's configuration and the digests of the code that measures it."""
     mark = marks.now(_SOURCES)
     return {"configuration": row.text, "commit": mark.commit, "digests": dict(mark.digests)}
+
+
+def has_same_kernels(facts: Mapping[str, Any]) -> bool:
+    """Whether a row was measured with today's kernels."""
+    return facts.get("digests", {}).get("kernels") == marks.digest("kernels")
 
 
 def waiting(kept: dict[str, dict[str, Any]] | None = None) -> list[Listed]:

@@ -23,16 +23,19 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["benchmarks.stock.measure"])
 
 
-def measure(what: str, row: Listed, path: Path, kernels: Path, limit: float) -> dict[str, Any]:
+def measure(
+    what: str, row: Listed, path: Path, kernels: Path, limit: float, key: str = ""
+) -> dict[str, Any]:
     """Measure export, step, parity or torch; {"refused": why} if it fails or takes too long.
 
     Args:
       path: of the model's ONNX file.
       kernels: the cache of kernels.
       limit: seconds.
+      key: of the plans measured before; the step is left out if they are the same.
     """
     if what == "step":
-        return _first_step(row, path, kernels, limit)
+        return _first_step(row, path, kernels, limit, key)
     here, there = _FORKS.Pipe(duplex=False)
     process = _FORKS.Process(target=_forked, args=(there, what, row.label, path, kernels))
     process.start()
@@ -62,8 +65,8 @@ def _forked(to: Connection, what: str, label: str, path: Path, kernels: Path) ->
     to.send(measurements.result(what, label, path))
 
 
-def _first_step(row: Listed, path: Path, kernels: Path, limit: float) -> dict[str, Any]:
-    words = [sys.executable, "-m", "benchmarks.stock.first_step", row.label, str(path)]
+def _first_step(row: Listed, path: Path, kernels: Path, limit: float, key: str) -> dict[str, Any]:
+    words = [sys.executable, "-m", "benchmarks.stock.first_step", row.label, str(path), key]
     environment = os.environ | {"EDGETRAIN_CACHE": str(kernels), "EDGETRAIN_PROGRESS": "0"}
     before = _seconds()
     with subprocess.Popen(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..ops.registry import OnnxNode
+from ..ops.onnx_ops import OnnxNode
 
 DOMAIN = "ai.onnx.ml"
 _TINY = np.array(np.finfo(np.float32).tiny, np.float32)  # keeps rows with norm 0 at zero

@@ -14,7 +14,7 @@ from ..errors import ModelError
 from ..ops.batch_axis import readings
 from ..ops.control import spliced
 from ..ops.model import InputSpec, Model
-from ..ops.registry import OnnxNode, Subgraph
+from ..ops.onnx_ops import OnnxNode, Subgraph
 from ..units.wording import counted
 from .branches import hoist
 from .classical import DOMAIN, Classical

@@ -14,15 +14,13 @@ import onnx
 from onnx import TensorProto
 
 from ..errors import ModelError
-from ..ops.registry import slots
+from ..ops.onnx_ops import OnnxNode, onnx_op
 from .external import is_here, to_array
 from .origin import Origin, claim, is_anonymous, origin_of
 
 MAX_NBYTES = 2**27  # for all copies together, except data left in the file
 
 _IDENTITY = re.compile(r"^Identity_\d+$")
-_NORMS = {"InstanceNormalization", "BatchNormalization", "LayerNormalization"}
-_BIASED = {"Gemm", "Conv", "ConvTranspose"}
 _FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
 
@@ -149,7 +147,7 @@ def _statistics(graph: onnx.GraphProto, copies: _Copies) -> None:
     """
     norms = []
     for node in graph.node:
-        running = slots(node.op_type)[1]
+        running = onnx_op(node.op_type).buffers
         if running and len(node.input) > max(running):
             norms.append((node, running))
     if not norms:
@@ -176,7 +174,10 @@ def _statistics(graph: onnx.GraphProto, copies: _Copies) -> None:
 
 def _give_bias(node: onnx.NodeProto, copies: _Copies, origin: Origin) -> None:
     """Restore a zero bias that the exporter removed; training changes it."""
-    if node.op_type not in _BIASED or len(node.input) != 2 or node.input[1] not in copies.known:
+    op = onnx_op(node.op_type)
+    if op.width is None or 2 not in op.weights or len(node.input) != 2:
+        return
+    if node.input[1] not in copies.known:
         return
     names = claim(node, 2, origin) or ()
     gone = [n for n in names if n not in copies.known and n in (origin.parameters or ())]
@@ -184,18 +185,14 @@ def _give_bias(node: onnx.NodeProto, copies: _Copies, origin: Origin) -> None:
     if len(gone) != 1 or len(dims) < 2:
         return
     attributes = {a.name: a.i for a in node.attribute}
-    size = dims[0]
-    if node.op_type == "Gemm" and not attributes.get("transB", 0):
-        size = dims[1]
-    elif node.op_type == "ConvTranspose":
-        size = dims[1] * attributes.get("group", 1)
+    size = op.width(OnnxNode(node.name, node.op_type, (), (), attributes), dims)
     if size > 0:
         node.input.append(copies.zeros(gone[0], size))
 
 
 def _is_filler(node: onnx.NodeProto, index: int, tensor: TensorProto, path: Path) -> bool:
     """Whether a norm has scale 1 and shift 0, so it may have no parameters."""
-    expected = {1: 1.0, 2: 0.0}.get(index) if node.op_type in _NORMS else None
+    expected = onnx_op(node.op_type).neutral.get(index)
     if expected is None or (tensor.data_location == TensorProto.EXTERNAL and not is_here(tensor)):
         return False
     return bool((to_array(tensor, path) == expected).all())

@@ -11,7 +11,7 @@ import onnx
 import onnx.inliner
 
 from ..errors import ModelError
-from ..ops import registry
+from ..ops.onnx_ops import onnx_op
 from .branches import flat
 
 MAX_LEVELS = 256
@@ -112,7 +112,7 @@ def expanded(proto: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
     left = {*known}
     for _ in range(_MOST_ROUNDS):
         names = {op for domain, op, _ in called(proto.graph.node) if not domain} - left
-        schemas = [_definition(op, versions.get("", 1)) for op in names if not registry.rule(op)]
+        schemas = [_definition(op, versions.get("", 1)) for op in names if not onnx_op(op).rule]
         if not any(schemas):
             break
         for schema in sorted(filter(None, schemas), key=lambda schema: schema.name):

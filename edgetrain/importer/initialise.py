@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ..errors import ModelError
-from ..ops.registry import OnnxNode
+from ..ops.onnx_ops import OnnxNode
 from ..units.wording import counted
 
 MAX_ELEMENTS = 2**28  # in all described weights together

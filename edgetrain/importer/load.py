@@ -13,8 +13,8 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError
 
 from ..errors import ModelError
-from ..ops import registry
 from ..ops.model import Model, name_file
+from ..ops.onnx_ops import onnx_op
 from ..units.files import open_handle, refusal
 from ..units.public import as_path, public
 from .branches import flat, subgraphs
@@ -165,7 +165,7 @@ def _checked(proto: onnx.ModelProto) -> onnx.ModelProto:
     copy = _without_external(proto)
     version = max((o.version for o in copy.opset_import if o.domain in _DOMAINS), default=1)
     ops = {node.op_type for node in flat(copy.graph.node) if node.domain in _DOMAINS}
-    back = {op for op in ops if registry.rule(op) and _came_back(op, version)}
+    back = {op for op in ops if onnx_op(op).rule and _came_back(op, version)}
     for node in flat(copy.graph.node):
         if node.domain in _DOMAINS and node.op_type in back:
             node.domain = _UNCHECKED

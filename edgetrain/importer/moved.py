@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from ..ops.quantised import MOVES
+from ..ops.quantised import moves_integers
 
 _INTEGERS = {
     getattr(TensorProto, f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)
@@ -38,7 +38,7 @@ class Moved:
 
     def _keeps(self, node: NodeProto, source: str) -> bool:
         """Whether the node keeps the numbers as they are."""
-        if node.op_type in MOVES:
+        if moves_integers(node.op_type):
             return True
         if node.op_type not in _MOVED:
             return False

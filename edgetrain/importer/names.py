@@ -9,13 +9,12 @@ import onnx
 
 from ..errors import ModelError
 from ..ops.model import Model
-from ..ops.registry import OnnxNode
-from .origin import KINDS, Origin, claim, is_anonymous, scope_of
+from ..ops.onnx_ops import OnnxNode, onnx_op
+from .origin import Origin, claim, is_anonymous, scope_of
 from .usage import Usage
 
 MOST_NAME = 256  # bytes of UTF-8
 _ALIAS = 128  # bytes to keep of a longer name
-_RECURRENT = {"LSTM", "GRU", "RNN"}
 
 
 def check_names(model: Model) -> None:
@@ -112,7 +111,7 @@ def derived_names(
     layers: Counter[tuple[str, str]] = Counter()
     numbers = {}
     for node in proto.graph.node:
-        if node.op_type in _RECURRENT:
+        if onnx_op(node.op_type).states:
             key = (node.op_type, scope_of(node))
             numbers[node.name] = layers[key]
             layers[key] += 1
@@ -141,7 +140,7 @@ def derived_names(
 def _by_node(node: onnx.NodeProto, name: str, index: int) -> str:
     """A name from the node's name, its module and the kind of weight."""
     scope, own = scope_of(node), name.rpartition("/")[2]
-    kind = KINDS.get((node.op_type, index), f"input{index}")
+    kind = onnx_op(node.op_type).names.get(index, f"input{index}")
     return ".".join(filter(None, (scope, own, kind)))
 
 
@@ -152,8 +151,9 @@ def _claimed(node: onnx.NodeProto, index: int, origin: Origin) -> str:
 
 
 def _by_place(node: onnx.NodeProto, index: int, biases: Mapping[str, str], layer: int) -> str:
-    kind, scope = KINDS.get((node.op_type, index), ""), scope_of(node)
-    if node.op_type in _RECURRENT and kind:
+    op, scope = onnx_op(node.op_type), scope_of(node)
+    kind = op.names.get(index, "")
+    if op.states and kind:
         return f"{scope}.{kind}_l{layer}" if scope else ""
     bias = biases.get(node.output[0], "")
     if kind == "weight" and bias:
@@ -167,7 +167,7 @@ def _biases(proto: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> dict[st
     for node in proto.graph.node:
         named = [n for n in node.input if n in arrays and n.endswith("bias")]
         if len(named) == 1 and not is_anonymous(named[0]):
-            results = node.input if node.op_type == "Add" else node.output
+            results = node.input if onnx_op(node.op_type).adds else node.output
             result |= dict.fromkeys(results, named[0])
     return result
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from ..ops.onnx_ops import onnx_op
+
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _LINE = re.compile(r"^(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='([^']*)'", re.MULTILINE)
 _CALL = "pkg.torch.onnx.fx_node"
@@ -28,20 +30,6 @@ _ANONYMOUS = re.compile(
 _NUMBER = re.compile(r"^(?!const|eps)[A-Za-z_]\w*(\.\w+)*$", re.IGNORECASE)
 
 _WEIGHT = re.compile(r"weight|kernel|filter|embed|proj|(^|[^a-z])w\d*($|[^a-z])", re.IGNORECASE)
-
-# (op, input) -> last part of the parameter's name.
-_NORMS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization", "RMSNormalization")
-KINDS: dict[tuple[str, int], str] = {
-    **{(op, 1): "weight" for op in ("Conv", "ConvTranspose", "Gemm", "PRelu", *_NORMS)},
-    **{(op, 2): "bias" for op in ("Conv", "ConvTranspose", "Gemm", *_NORMS)},
-    **{("BatchNormalization", 1): "weight", ("BatchNormalization", 2): "bias"},
-    **{("BatchNormalization", 3): "running_mean", ("BatchNormalization", 4): "running_var"},
-    **{(op, k): "weight" for op in ("MatMul", "Mul", "Einsum") for k in (0, 1)},
-    **{("Add", 0): "bias", ("Add", 1): "bias", ("Gather", 0): "weight"},
-    **{(op, 1): "weight_ih" for op in ("LSTM", "GRU", "RNN")},
-    **{(op, 2): "weight_hh" for op in ("LSTM", "GRU", "RNN")},
-    **{(op, 3): "bias" for op in ("LSTM", "GRU", "RNN")},
-}
 
 
 @dataclass(frozen=True)
@@ -139,7 +127,7 @@ def called_with(node: onnx.NodeProto, origin: Origin) -> list[str] | None:
 
 def claim(node: onnx.NodeProto, index: int, origin: Origin) -> tuple[str, ...] | None:
     """Torch names of a node's input; None if unknown."""
-    kind = KINDS.get((node.op_type, index))
+    kind = onnx_op(node.op_type).names.get(index)
     given = called_with(node, origin)
     if kind is None or given is None:
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from ..ops.registry import OnnxNode
+from ..ops.onnx_ops import OnnxNode
 from ..units.statistics import is_tracked
 from ..units.wording import counted
 from .names import derived_names, tied_copies

@@ -16,8 +16,8 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from ..errors import ModelError
-from ..ops import registry
-from ..ops.quantised import MOVES, spread
+from ..ops.onnx_ops import onnx_op
+from ..ops.quantised import moves_integers, spread
 from .branches import flat, needed, reads, subgraphs
 from .external import to_array
 from .moved import Moved, free_names, of_floats
@@ -25,7 +25,6 @@ from .moved import Moved, free_names, of_floats
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _INTEGERS = {TensorProto.UINT8, TensorProto.INT8}
 _WEIGHTS = {*_INTEGERS, TensorProto.UINT16, TensorProto.INT16, TensorProto.INT32}
-_LOOKS = {"Shape", "Size"}  # these only read dimensions
 _SUFFIX = "_quantized"  # suffix that onnxruntime adds to weights
 
 
@@ -77,8 +76,7 @@ def _kind(node: NodeProto) -> str:
 
 def _is_arithmetic(node: NodeProto) -> bool:
     """Whether the node computes with its inputs; unsupported ops are reported later."""
-    own = node.domain in ("", "ai.onnx") and registry.rule(node.op_type) is not None
-    return own and node.op_type not in _LOOKS
+    return node.domain in ("", "ai.onnx") and onnx_op(node.op_type).rule is not None
 
 
 def _fail(node: NodeProto, found: str, expected: str) -> ModelError:
@@ -184,7 +182,7 @@ class _Lift:
     def _keep(self, node: NodeProto) -> None:
         """Keep a float node, one that only moves integers, or one with branches."""
         first = node.input[0] if node.input else ""
-        if node.op_type in MOVES and first in self.held:
+        if moves_integers(node.op_type) and first in self.held:
             if self.held[first].scale.size > 1:
                 raise _fail(node, "it moves integers with one scale per channel", "one scale")
             self.held |= dict.fromkeys(node.output, self.held[first])

@@ -10,41 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ops.registry import OnnxNode, Subgraph, rule, slots
-
-_LAYOUT = {
-    "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Concat", "Cast",
-    "Flatten", "Split", "Expand", "Tile", "Gather", "QuantizeLinear", "DequantizeLinear",
-}  # fmt: skip
-_ARITHMETIC = {"Add", "Mul", "Sum", "Mean"}
-# Ops with any number of operands, each of which may be a weight.
-_VARIADIC = {"Sum", "Mean", "Max", "Min", "Einsum"}
-# Ops of formulas: their operands are never weights.
-_FORMULA = {"Sub", "Div", "Min", "Max", "Pow", "Where"}
-_SHAPES = {"Shape", "Size"}
-# Ops between positions and the product that turns them into angles.
-_COUNTING = {"Add", "Sub", "Mul", "Div", "Neg", "Clip", "Where", "CumSum", "Range", "Max", "Min"}
-_PRODUCTS = {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"}
-_WAVES = {"Sin", "Cos"}
-_RECURRENT = {"LSTM", "GRU", "RNN"}
-_STATES = (5, 6)
-# Operands that gradients don't reach, or that are chosen: bounds, thresholds, class weights, ..
-_SETTINGS = {
-    "Attention": (3,), "Clip": (1, 2), "Dropout": (1, 2), "Mod": (1,), "OneHot": (1, 2),
-    "Pad": (2,), "Resize": (1, 2), "RotaryEmbedding": (1, 2), "STFT": (2,), "Upsample": (1,),
-    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), (2,)),
-    **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
-}  # fmt: skip
-# Operands of a norm without parameters: a scale of ones, a shift of zeros.
-_FILLERS = {
-    op: {1: 1.0, 2: 0.0}
-    for op in (
-        "InstanceNormalization",
-        "BatchNormalization",
-        "LayerNormalization",
-        "GroupNormalization",
-    )
-}
+from ..ops.onnx_ops import OnnxNode, Subgraph, Use, onnx_op
 
 
 @dataclass
@@ -63,7 +29,7 @@ class Usage:
       joined: concatenated with other constants.
       statistics: running statistics.
       operands: name -> op, for operands of arithmetic with data, operands that rules of ops do not
-        list, and what they are computed from; ops of _FORMULA take precedence.
+        list, and what they are computed from; formulas take precedence.
       thin: biases added to a product with one output.
       angles: multiplied with data that is then used only as an angle.
       factors: name -> op, for matrices and kernels of products.
@@ -131,12 +97,13 @@ def _data(
     data = {name for node in flat for name in node.inputs if name not in arrays} - known
     products: dict[str, int] = {}
     for node in flat:
-        if node.op_type in _SHAPES or data.isdisjoint(node.inputs):
+        op = onnx_op(node.op_type)
+        if op.measure or data.isdisjoint(node.inputs):
             continue
         data.update(node.outputs)
-        if node.op_type in _LAYOUT and node.inputs[0] in products:
+        if op.passes and node.inputs[0] in products:
             products |= dict.fromkeys(node.outputs, products[node.inputs[0]])
-        elif node.op_type in _PRODUCTS and any(n and n not in data for n in node.inputs):
+        elif op.width and any(n and n not in data for n in node.inputs):
             products |= dict.fromkeys(node.outputs, _width(node, arrays))
     return data, products
 
@@ -148,10 +115,10 @@ def scaling(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> set[
     result: set[str] = set()
     behind: set[str] = set()
     for node in flat:
-        reads = {name for name in node.inputs if name}
-        if behind & reads or node.op_type in _PRODUCTS and reads - data:
+        reads, op = {name for name in node.inputs if name}, onnx_op(node.op_type)
+        if behind & reads or op.width and reads - data:
             behind.update(node.outputs)
-        elif node.op_type in _ARITHMETIC | _FORMULA and data & reads:
+        elif op.use in (Use.TERMS, Use.FORMULA) and data & reads:
             result |= reads - data
     return result
 
@@ -159,11 +126,8 @@ def scaling(nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]) -> set[
 def _width(node: OnnxNode, arrays: Mapping[str, np.ndarray]) -> int:
     """Number of outputs of a product with a constant; 0 if unknown."""
     weight = arrays.get(node.inputs[1]) if len(node.inputs) > 1 else None
-    if weight is None or weight.ndim < 2:
-        return 0
-    if node.op_type == "MatMul" or node.op_type == "Gemm" and not node.attrs.get("transB", 0):
-        return weight.shape[-1]
-    return weight.shape[0] if node.op_type in ("Gemm", "Conv") else 0
+    width = onnx_op(node.op_type).width
+    return width(node, weight.shape) if width and weight is not None and weight.ndim > 1 else 0
 
 
 def _positions(
@@ -182,9 +146,8 @@ def _positions(
         return name not in data and (known is None or known.size == 1 or known.dtype.kind in "iub")
 
     for node in flat:
-        passes = node.op_type in _LAYOUT and node.inputs[0] in result
-        if (passes or node.op_type in _COUNTING) and not result.isdisjoint(node.inputs):
-            result.update(node.outputs if all(map(counts, node.inputs)) else ())
+        counting = not result.isdisjoint(node.inputs) and not onnx_op(node.op_type).periodic
+        result.update(node.outputs if counting and all(map(counts, node.inputs)) else ())
     return result
 
 
@@ -214,20 +177,19 @@ class _Scan:
         return all(self.angles.get(name, False) for name in node.outputs if name)
 
     def _is_angle(self, node: OnnxNode) -> bool:
-        if node.op_type in _WAVES:
-            return True
-        return (node.op_type in _LAYOUT or node.op_type == "Mul") and self._makes_angles(node)
+        op = onnx_op(node.op_type)
+        return op.periodic or (op.passes or op.scales) and self._makes_angles(node)
 
     def _pass_on(self, node: OnnxNode) -> None:
         """Pass the uses of a node's results on to its operands."""
         result, outputs = self.found, node.outputs
-        layout = node.op_type in _LAYOUT
-        computed = self.data.isdisjoint(outputs) and rule(node.op_type) is not None
+        op = onnx_op(node.op_type)
+        computed = self.data.isdisjoint(outputs) and op.rule is not None
         reader = next((result.readers[n] for n in outputs if n in result.readers), None)
-        if not (layout or computed or reader):
+        if not (op.passes or computed or reader):
             return
-        sources = set(node.inputs if node.op_type == "Concat" else node.inputs[:1]) - {""}
-        if layout:
+        sources = set(node.inputs if op.variadic and op.moves else node.inputs[:1]) - {""}
+        if op.passes:
             for names in (
                 result.weights,
                 result.computed,
@@ -262,7 +224,7 @@ class _Scan:
 
     def _use_unlisted(self, node: OnnxNode, name: str) -> None:
         """Record a use of an operand that the op's rule does not list as a weight."""
-        if node.op_type in _LAYOUT or not name:
+        if onnx_op(node.op_type).passes or not name:
             return
         if name in self.data:
             self.found.parts.add(name)
@@ -272,40 +234,39 @@ class _Scan:
     def _use(self, node: OnnxNode, angles: bool) -> None:
         """Record how a node that processes data uses its operands."""
         result = self.found
-        weighted, running = slots(node.op_type)
-        if node.op_type in _VARIADIC:
-            weighted = tuple(range(len(node.inputs)))
-        result.statistics.update(node.inputs[k] for k in running if k < len(node.inputs))
-        fillers, arithmetic = _FILLERS.get(node.op_type, {}), node.op_type in _ARITHMETIC
+        op = onnx_op(node.op_type)
+        weighted, formula = op.weighted(len(node.inputs)), op.use is Use.FORMULA
+        result.statistics.update(node.inputs[k] for k in op.buffers if k < len(node.inputs))
         placed = angles and self.data.intersection(node.inputs) <= self.positions
         for k, name in enumerate(node.inputs):
-            if k in _STATES and node.op_type in _RECURRENT:
+            if k in op.states:
                 result.states.add(name)
-            if k not in (*weighted, *running, *_SETTINGS.get(node.op_type, ())):
+            if k not in (*weighted, *op.buffers, *op.settings):
                 self._use_unlisted(node, name)
             if k not in weighted or not name or placed:
                 continue
-            if name not in self.data and (node.op_type in _FORMULA or arithmetic):
+            if name not in self.data and (formula or op.use is Use.TERMS):
                 old = result.operands.get(name, "")
-                result.operands[name] = old if old in _FORMULA else node.op_type
-            if node.op_type in _FORMULA:
+                kept = onnx_op(old).use is Use.FORMULA
+                result.operands[name] = old if kept else node.op_type
+            if formula:
                 continue
             if angles and name not in self.data:
                 result.angles.add(name)
             result.readers[name] = (node.name, k)
-            if arithmetic:
+            if op.use is Use.TERMS:
                 result.summands.add(name)
                 widths = [self.products[n] for n in node.inputs if n in self.products]
-                if node.op_type == "Add" and widths:
+                if op.adds and widths:
                     result.biases.add(name)
                     result.thin.update([name] if 1 in widths else ())
             elif name in self.data:
                 result.parts.add(name)
-            elif node.op_type == "Gather":
+            elif op.use is Use.TABLE:
                 result.tables.add(name)
-            elif k in fillers:
-                result.fillers[name] = fillers[k]
+            elif k in op.neutral:
+                result.fillers[name] = op.neutral[k]
             else:
                 result.weights.add(name)
-                if node.op_type in _PRODUCTS and (k < 2 or node.op_type == "Einsum"):
+                if op.width and (k < 2 or op.variadic):
                     result.factors[name] = node.op_type

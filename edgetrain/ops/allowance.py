@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .registry import OnnxNode
+from .onnx_ops import OnnxNode
 
 MAX_NBYTES = 2**29  # in all arrays made for a model
 MAX_VARYING_NBYTES = 2**27  # in those of one batch, since several are bound at once

@@ -14,7 +14,7 @@ import numpy as np
 from ..ir import Value
 from .affine import fits
 from .elementwise import scalar
-from .registry import onnx_rule
+from .onnx_ops import onnx_rule
 from .strides import contiguous, joined, permuted, prod
 
 _WIDEST = 2**30  # a larger window covers everything
@@ -70,7 +70,7 @@ def _positions(context, node, rank: int) -> tuple[range, str]:
     return range(1, rank), "an axis of heads, positions or channels"
 
 
-@onnx_rule("Attention", joined=_positions)
+@onnx_rule("Attention", settings=(3,), joined=_positions)
 def attention(context, node) -> None:
     steps = _Steps(context, node)
     q, k, v, past = _operands(steps)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..ir import Value
-from .registry import OnnxNode, onnx_rule
+from .onnx_ops import OnnxNode, onnx_rule
 
 
 def _classes(context, node: OnnxNode, rank: int) -> tuple[tuple[int, ...], str]:
@@ -31,7 +31,7 @@ class _Made:
         return self.context.constant(self.node, tag, np.array(value, kind))
 
 
-@onnx_rule("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", joined=_classes)
+@onnx_rule("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", settings=(2,), joined=_classes)
 def class_loss(context, node) -> None:
     x, labels, made = context.value(node, 0), context.value(node, 1), _Made(context, node)
     if len(x.shape) < 2 or labels.shape != (x.shape[0], *x.shape[2:]) or labels.dtype != "i32":

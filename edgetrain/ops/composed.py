@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .registry import OnnxNode, Subgraph, axes_from, axis_of, images, onnx_rule
+from .onnx_ops import OnnxNode, Subgraph, axes_from, axis_of, images, onnx_rule
 
 
 class Nodes:
@@ -43,7 +43,7 @@ def _range(size: int, axis: int, rank: int, kind=np.int64) -> np.ndarray:
     return np.arange(size, dtype=kind).reshape([-1 if k == axis else 1 for k in range(rank)])
 
 
-@onnx_rule("OneHot")
+@onnx_rule("OneHot", settings=(1, 2))
 def one_hot(context, node) -> None:
     """values[1] where the position along a new axis equals the element's index, else values[0]."""
     indices, depth = context.value(node, 0), context.ints(node, 1)
@@ -159,7 +159,7 @@ def _reversed(context, node: OnnxNode, rank: int) -> tuple[tuple[int, ...], str]
     return (node.axis(node.attrs.get("time_axis", 0), rank),), "the axis of time"
 
 
-@onnx_rule("ReverseSequence", weights=(0,), joined=_reversed)
+@onnx_rule("ReverseSequence", weights=(0,), moves=True, joined=_reversed)
 def reverse_sequence(context, node) -> None:
     """Reverse the first steps of each sample, as many as its length."""
     x, lengths, nodes = context.value(node, 0), context.value(node, 1), Nodes(context, node)
@@ -187,7 +187,7 @@ def _positions(context, node: OnnxNode, rank: int) -> tuple[range, str]:
     return range(1, rank), "an axis of positions or channels"
 
 
-@onnx_rule("RotaryEmbedding", joined=_positions)
+@onnx_rule("RotaryEmbedding", settings=(1, 2), joined=_positions)
 def rotary_embedding(context, node) -> None:
     """Rotate pairs of channels by the angles of their position; channels after the first
     `rotary_embedding_dim` are unchanged. Source: Su et al. 2021, RoFormer."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .registry import OnnxNode, Subgraph, onnx_rule
+from .onnx_ops import OnnxNode, Subgraph, onnx_rule
 
 _CONDITIONAL = "If"
 

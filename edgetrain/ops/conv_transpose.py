@@ -15,7 +15,8 @@ from ..ir import Graph, Node
 from . import samples
 from .conv import CONV_DX, GEOMETRY, auto_pad, contribute_bias, optional_bias, planar, weighted
 from .movement import copy_of
-from .registry import Call, Op, images, onnx_rule, register
+from .onnx_ops import WEIGHT_AND_BIAS, images, onnx_rule
+from .registry import Call, Op, register
 from .storing import PLAIN
 from .strides import contiguous, permuted, prod, spread
 
@@ -100,7 +101,11 @@ def _extent(node, sizes, kernel, strides, dilations) -> tuple[list[int], list[in
     return before, out
 
 
-@onnx_rule("ConvTranspose", weights=(1, 2), joined=images)
+def _width(node, shape: Sequence[int]) -> int:
+    return shape[1] * node.attrs.get("group", 1)
+
+
+@onnx_rule("ConvTranspose", weights=(1, 2), names=WEIGHT_AND_BIAS, width=_width, joined=images)
 def conv_transpose(context, node) -> None:
     x, w, groups, (kernel, strides, dilations) = weighted(context, node, 3)
     before, out = _extent(node, x.shape[2:], kernel, strides, dilations)

@@ -7,11 +7,13 @@ slices it reads; backward adds the gradients of each slice.
 
 from .conv import optional_bias, planar, weighted, window
 from .movement import copy_of
-from .registry import images, onnx_rule
+from .onnx_ops import WEIGHT_AND_BIAS, images, onnx_rule
 from .strides import contiguous, permuted, prod
 
 
-@onnx_rule("Conv", weights=(1, 2), joined=images)
+@onnx_rule(
+    "Conv", weights=(1, 2), names=WEIGHT_AND_BIAS, width=lambda node, shape: shape[0], joined=images
+)
 def conv(context, node) -> None:
     x, w, groups, (kernel, strides, dilations) = weighted(context, node, 3)
     before, _, out = window(node, x.shape[2:], kernel, strides, dilations)

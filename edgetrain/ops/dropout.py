@@ -5,7 +5,8 @@ import numpy as np
 from ..ir.keys import key_of
 from . import samples
 from .elementwise import elements
-from .registry import OnnxNode, Op, Subgraph, onnx_rule, register
+from .onnx_ops import OnnxNode, Subgraph, onnx_rule
+from .registry import Op, register
 from .structure import Structure
 
 _IN_PLACE = ((0, 0),)
@@ -29,7 +30,7 @@ register(Op("dropout_part", "x -> y", elements, gradient="dy", in_place=_IN_PLAC
 register(Op("dropout_part_bwd", "dy -> dx", elements, in_place=_IN_PLACE))
 
 
-@onnx_rule("Dropout")
+@onnx_rule("Dropout", settings=(1, 2), training_only=True)
 def dropout(context, node) -> None:
     x = context.value(node, 0)
     ratio = float(node.attrs.get("ratio", 0.5))

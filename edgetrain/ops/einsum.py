@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..ir import Value
 from ..units.wording import counted
-from .registry import onnx_rule
+from .onnx_ops import onnx_rule, unknown_width
 from .strides import contiguous, prod
 
 
@@ -106,7 +106,10 @@ def _letters(node, ranks: Sequence[int]) -> tuple[list[str], str]:
     return out, right.replace("...", dots)
 
 
-@onnx_rule("Einsum", weights=(0, 1), integers=(0, 1))
+@onnx_rule(
+    "Einsum", weights=(0, 1), variadic=True, names={0: "weight", 1: "weight"}, width=unknown_width,
+    integers=(0, 1),
+)  # fmt: skip
 def einsum(context, node) -> None:
     values = [context.value(node, k) for k in range(len(node.inputs))]
     terms, wanted = _letters(node, [len(v.shape) for v in values])

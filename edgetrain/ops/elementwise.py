@@ -19,7 +19,8 @@ from ..kernels.elementwise.pair_formulas import PAIRS
 from ..kernels.elementwise.rows import table
 from . import samples
 from .integers import as_floats, as_integers, computed
-from .registry import Call, Op, onnx_rule, register
+from .onnx_ops import Use, onnx_rule
+from .registry import Call, Op, register
 from .sides import Sides, sides_of
 from .strides import broadcast, contiguous, merged, prod
 from .structure import Structure
@@ -87,7 +88,11 @@ register(Op("relu_mask", "x -> y mask", elements, in_place=((0, 0),)))
 register(Op("relu_mask_bwd", "mask dy -> dx", elements, in_place=((0, 1),)))
 
 
-@onnx_rule(*UNARY, integers=(0,))
+_WAVES = ("Sin", "Cos")
+
+
+@onnx_rule(*_WAVES, integers=(0,), periodic=True)
+@onnx_rule(*(UNARY.keys() - {*_WAVES}), integers=(0,))
 def unary(context, node) -> None:
     row = UNARY[node.op_type]
     node.check_form(1, [name for name, _ in (row.a, row.b) if name])
@@ -149,7 +154,7 @@ _RELU6 = (0.0, 6.0)
 _BEYOND = {"Max": "less", "Min": "greater"}
 
 
-@onnx_rule("Clip")
+@onnx_rule("Clip", settings=(1, 2))
 def clip(context, node) -> None:
     x = context.value(node, 0)
     bounds, varying = [], []
@@ -314,16 +319,28 @@ def _variadic(context, node, kernel: str) -> None:
         as_integers(context, node, left, 0)
 
 
-@onnx_rule(*(BINARY.keys() - {"Pow", "Mod"}), weights=(0, 1), ordered=("Min", "Max"))
+# Operands that may be learnt or constants, and numbers of a formula.
+TERMS: dict[str, Any] = {"weights": (0, 1), "use": Use.TERMS}
+_FORMULA: dict[str, Any] = {"weights": (0, 1), "use": Use.FORMULA}
+
+
+@onnx_rule("Add", **TERMS, adds=True, names={0: "bias", 1: "bias"})
+@onnx_rule("Mul", **TERMS, scales=True, names={0: "weight", 1: "weight"})
+@onnx_rule("Sub", "Div", **_FORMULA)
+@onnx_rule("Min", "Max", **_FORMULA, variadic=True, ordered=True)
+@onnx_rule("PRelu", weights=(0, 1), names={1: "weight"})
+@onnx_rule(*(_OWN.keys() - {"PRelu"}), **TERMS)
 def binary(context, node) -> None:
     node.check_form(2)
     _variadic(context, node, BINARY[node.op_type][0])
 
 
-onnx_rule("Sum", weights=(0, 1))(lambda context, node: _variadic(context, node, "add"))
+@onnx_rule("Sum", **TERMS, adds=True, variadic=True)
+def sum_(context, node) -> None:
+    _variadic(context, node, "add")
 
 
-@onnx_rule("Mean")
+@onnx_rule("Mean", **TERMS, variadic=True)
 def mean(context, node) -> None:
     names = [context.value(node, k) for k in range(len(node.inputs))]
     total, shape = names[0], names[0].shape
@@ -336,12 +353,12 @@ def mean(context, node) -> None:
     context.emit(node, "mul", [total, count], [shape])
 
 
-@onnx_rule("Mod")
+@onnx_rule("Mod", settings=(1,))
 def mod(context, node) -> None:
     _variadic(context, node, "fmod" if node.attrs.get("fmod", 0) else "mod")
 
 
-@onnx_rule("Pow", weights=(0, 1))
+@onnx_rule("Pow", **_FORMULA)
 def power(context, node) -> None:
     """Squares, roots and reciprocals are exact; other exponents are accurate to one unit."""
     x, known = context.value(node, 0), context.const(node, 1)

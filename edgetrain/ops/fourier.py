@@ -8,7 +8,7 @@ from collections.abc import Collection
 import numpy as np
 
 from .composed import Nodes
-from .registry import OnnxNode, onnx_rule
+from .onnx_ops import OnnxNode, onnx_rule
 
 
 def _angles(bins: int, length: int, terms: int) -> np.ndarray:
@@ -110,7 +110,7 @@ def _over_signal(context, node: OnnxNode, rank: int) -> tuple[Collection[int], s
     return range(1, rank), "an axis of the signal"
 
 
-@onnx_rule("STFT", joined=_over_signal)
+@onnx_rule("STFT", settings=(2,), joined=_over_signal)
 def stft(context, node) -> None:
     """Transforms of overlapping windows [samples, frames, bins, 2], by one convolution."""
     x, nodes = context.value(node, 0), Nodes(context, node)

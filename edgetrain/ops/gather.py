@@ -6,7 +6,8 @@ from ..ir import Value
 from . import samples
 from .integers import EXACT, as_floats, as_integers, computed, number
 from .movement import copy_of
-from .registry import Adding, Op, axis_of, onnx_rule, register
+from .onnx_ops import Use, axis_of, onnx_rule
+from .registry import Adding, Op, register
 from .softmax import split_at
 from .strides import contiguous, prod
 from .structure import Structure
@@ -33,7 +34,10 @@ register(
 register(Adding("gather_bwd", "dy idx -> dx", every_row, cost=1, rounds=True))
 
 
-@onnx_rule("Gather", weights=(0,), joined=axis_of(0, "gathered over"))
+@onnx_rule(
+    "Gather", weights=(0,), use=Use.TABLE, names={0: "weight"}, moves=True,
+    joined=axis_of(0, "gathered over"),
+)  # fmt: skip
 def gather(context, node) -> None:
     x = context.value(node, 0)
     axis = node.axis(node.attrs.get("axis", 0), len(x.shape))
@@ -65,7 +69,7 @@ def _gathered(context, node, rank: int) -> tuple[range, str]:
     return range(int(node.attrs.get("batch_dims", 0)), rank), "gathered over"
 
 
-@onnx_rule("GatherND", weights=(0,), joined=_gathered)
+@onnx_rule("GatherND", weights=(0,), moves=True, joined=_gathered)
 def gather_nd(context, node) -> None:
     """Convert indices over several axes to row numbers of x, flattened over these axes."""
     x, known = context.value(node, 0), context.const(node, 1)
@@ -128,7 +132,7 @@ def computed_rows(context, node, batch, sizes) -> Value:
     return as_integers(context, node, places)
 
 
-@onnx_rule("GatherElements", weights=(0,), joined=axis_of(0, "gathered over"))
+@onnx_rule("GatherElements", weights=(0,), moves=True, joined=axis_of(0, "gathered over"))
 def gather_elements(context, node) -> None:
     """y[i, j] = x[index[i, j], j] for axis 0, and so on: a gather of single elements of flattened
     x."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from .composed import Nodes
 from .integers import EXACT
-from .registry import OnnxNode, images, onnx_rule
+from .onnx_ops import OnnxNode, images, onnx_rule
 from .strides import contiguous, prod
 
 _OLD = {"bilinear": "linear", "bicubic": "cubic"}  # modes up to opset 19

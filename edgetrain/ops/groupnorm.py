@@ -7,7 +7,8 @@ from ..ir import Node, Value
 from . import samples
 from .affine import fits, normalise, operand
 from .elementwise import scalar
-from .registry import OnnxNode, Op, images, onnx_rule, register
+from .onnx_ops import AFFINE, WEIGHT_AND_BIAS, OnnxNode, images, onnx_rule
+from .registry import Op, register
 from .strides import channels, prod
 from .structure import Structure
 
@@ -82,7 +83,7 @@ def _group_norm(context, node, x: Value, groups: int, affine: list[Value | None]
     normalise(context, node, "group_norm", x, affine, channels, stat, attrs, along)
 
 
-@onnx_rule("InstanceNormalization", weights=(1, 2), joined=images)
+@onnx_rule("InstanceNormalization", **AFFINE, names=WEIGHT_AND_BIAS, joined=images)
 def instance_normalization(context, node) -> None:
     x, channels = _image(context, node)
     affine = [operand(context, node, index, neutral) for index, neutral in ((1, 1.0), (2, 0.0))]
@@ -92,7 +93,7 @@ def instance_normalization(context, node) -> None:
     _group_norm(context, node, x, channels, affine)
 
 
-@onnx_rule("GroupNormalization", weights=(1, 2), joined=images)
+@onnx_rule("GroupNormalization", **AFFINE, names=WEIGHT_AND_BIAS, joined=images)
 def group_normalization(context, node) -> None:
     """Scale and shift are per channel from opset 21 on, per group before."""
     x, channels = _image(context, node)
@@ -123,7 +124,9 @@ def _normalised(context, node: OnnxNode, rank: int) -> tuple[range, str]:
     return range(node.axis(node.attrs.get("axis", -1), rank), rank), "normalised over"
 
 
-@onnx_rule("RMSNormalization", weights=(1,), joined=_normalised)
+@onnx_rule(
+    "RMSNormalization", weights=(1,), neutral={1: 1.0}, names=WEIGHT_AND_BIAS, joined=_normalised
+)
 def rms_normalization(context, node) -> None:
     x, scale = context.value(node, 0), operand(context, node, 1, 1.0)
     axis = node.axis(node.attrs.get("axis", -1), len(x.shape))
@@ -134,7 +137,7 @@ def rms_normalization(context, node) -> None:
     normalise(context, node, "rms_norm", x, [scale], n, (x.size // n,), attrs)
 
 
-@onnx_rule("LayerNormalization", weights=(1, 2), joined=_normalised)
+@onnx_rule("LayerNormalization", **AFFINE, names=WEIGHT_AND_BIAS, joined=_normalised)
 def layer_normalization(context, node) -> None:
     x = context.value(node, 0)
     scale, bias = operand(context, node, 1, 1.0), operand(context, node, 2, 0.0)

@@ -5,12 +5,15 @@ alpha. Batch dimensions broadcast; the gradient of a broadcast operand sums over
 kernel (its second k dimension), so no larger value is made. Saved: both operands.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..errors import ModelError
 from ..ir import Graph, Node, Value
 from . import samples
-from .registry import Call, Op, onnx_rule, register
+from .onnx_ops import WEIGHT_AND_BIAS, onnx_rule
+from .registry import Call, Op, register
 from .storing import store_as
 from .strides import broadcast, contiguous, merged, prod
 from .structure import Structure
@@ -138,7 +141,10 @@ register(MatMul("matmul", samples=samples.product, sparse="linear_csr", layer=Tr
 register(MatMulGrad("matmul_grad", rounds=True, reads_rounded=True))
 
 
-@onnx_rule("MatMul", weights=(0, 1), integers=(0, 1))
+@onnx_rule(
+    "MatMul", weights=(0, 1), names={0: "weight", 1: "weight"}, integers=(0, 1),
+    width=lambda node, shape: shape[-1],
+)  # fmt: skip
 def matmul(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     if not a.shape or not b.shape or a.shape[-1] != b.shape[max(-2, -len(b.shape))]:
@@ -167,7 +173,11 @@ def _vector(context, node, a, b) -> None:
     context.view(node, out, (*product[:-2], *rows_kept, *columns_kept))
 
 
-@onnx_rule("Gemm", weights=(0, 1, 2), integers=(0, 1, 2))
+def _width(node, shape: Sequence[int]) -> int:
+    return shape[0 if node.attrs.get("transB", 0) else -1]
+
+
+@onnx_rule("Gemm", weights=(0, 1, 2), names=WEIGHT_AND_BIAS, width=_width, integers=(0, 1, 2))
 def gemm(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     ta, tb = bool(node.attrs.get("transA", 0)), bool(node.attrs.get("transB", 0))

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from . import samples
-from .registry import Op, images, onnx_rule, register
+from .onnx_ops import images, onnx_rule
+from .registry import Op, register
 from .strides import channels
 
 _FLOATS = ("alpha", "beta", "bias")

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ModelError, UsageError, one_line
 from ..units.wording import counted
 from .allowance import Memory
-from .registry import OnnxNode
+from .onnx_ops import OnnxNode, onnx_op
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class Model:
 
     def without_dropout(self) -> "Model":
         """The same model with dropout disabled."""
-        if not any(node.op_type == "Dropout" for node in self.nodes):
+        if not any(onnx_op(node.op_type).training_only for node in self.nodes):
             return self
         nodes = tuple(
             OnnxNode(n.name, "Identity", n.inputs[:1], n.outputs[:1])
-            if n.op_type == "Dropout"
+            if onnx_op(n.op_type).training_only
             else n
             for n in self.nodes
         )

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..ir import Graph, Node
 from . import samples
-from .registry import Call, Op, onnx_rule, register
+from .onnx_ops import onnx_rule
+from .registry import Call, Op, register
 from .storing import store_as
 from .strides import contiguous, joined, merged, permuted, prod, spread
 from .structure import Structure
@@ -103,7 +104,7 @@ def copy_of(context, node, inputs, shape, moves, fill=None, outputs=None) -> Non
     context.emit(node, "copy", inputs, [shape], attrs, outputs=outputs, dtype=dtype)
 
 
-@onnx_rule("Identity")
+@onnx_rule("Identity", moves=True)
 def identity(context, node) -> None:
     value = context.value(node, 0)
     if node.function == "detach" and value.dtype == "f32":
@@ -112,7 +113,7 @@ def identity(context, node) -> None:
         context.bind(node, 0, value.name)
 
 
-@onnx_rule("Reshape")
+@onnx_rule("Reshape", moves=True, reshapes=True, sizes=(1,))
 def reshape(context, node) -> None:
     x = context.value(node, 0)
     shape = context.ints(node, 1, "shape")
@@ -128,7 +129,7 @@ def reshape(context, node) -> None:
     context.view(node, x.name, shape)
 
 
-@onnx_rule("Flatten")
+@onnx_rule("Flatten", moves=True, reshapes=True)
 def flatten(context, node) -> None:
     x = context.value(node, 0)
     rank, axis = len(x.shape), node.attrs.get("axis", 1)
@@ -136,7 +137,7 @@ def flatten(context, node) -> None:
     context.view(node, x.name, [prod(x.shape[:axis]), prod(x.shape[axis:])])
 
 
-@onnx_rule("Squeeze")
+@onnx_rule("Squeeze", moves=True, reshapes=True)
 def squeeze(context, node) -> None:
     x = context.value(node, 0)
     axes = context.ints(node, 1, "axes")
@@ -148,7 +149,7 @@ def squeeze(context, node) -> None:
     context.view(node, x.name, [d for k, d in enumerate(x.shape) if k not in chosen])
 
 
-@onnx_rule("Unsqueeze")
+@onnx_rule("Unsqueeze", moves=True, reshapes=True)
 def unsqueeze(context, node) -> None:
     x = context.value(node, 0)
     axes = context.ints(node, 1, "axes") or []
@@ -159,7 +160,7 @@ def unsqueeze(context, node) -> None:
     context.view(node, x.name, [1 if k in chosen else next(rest) for k in range(rank)])
 
 
-@onnx_rule("Transpose")
+@onnx_rule("Transpose", moves=True)
 def transpose(context, node) -> None:
     x = context.value(node, 0)
     rank = len(x.shape)
@@ -174,7 +175,7 @@ def transpose(context, node) -> None:
     copy_of(context, node, [x], *permuted(x.shape, perm))
 
 
-@onnx_rule("Slice")
+@onnx_rule("Slice", moves=True)
 def slice_(context, node) -> None:
     x = context.value(node, 0)
     starts, ends = context.ints(node, 1, "starts"), context.ints(node, 2, "ends")
@@ -200,7 +201,7 @@ def slice_(context, node) -> None:
     copy_of(context, node, [x], shape, [(0, offset, 0, shape, steps_of, contiguous(shape))])
 
 
-@onnx_rule("Split")
+@onnx_rule("Split", moves=True)
 def split(context, node) -> None:
     x = context.value(node, 0)
     axis = node.axis(node.attrs.get("axis", 0), len(x.shape))
@@ -221,7 +222,7 @@ def split(context, node) -> None:
         start += size
 
 
-@onnx_rule("Concat")
+@onnx_rule("Concat", moves=True, variadic=True)
 def concat(context, node) -> None:
     parts = [context.value(node, k) for k in range(len(node.inputs))]
     axis = node.axis(node.attrs["axis"], len(parts[0].shape))
@@ -240,7 +241,7 @@ def concat(context, node) -> None:
     copy_of(context, node, parts, *joined([part.shape for part in parts], axis))
 
 
-@onnx_rule("Expand")
+@onnx_rule("Expand", moves=True, sizes=(1,))
 def expand(context, node) -> None:
     x = context.value(node, 0)
     target = context.ints(node, 1)

@@ -8,7 +8,7 @@ diverged, and should not continue with zeros.
 import numpy as np
 
 from .elementwise import scalar
-from .registry import onnx_rule
+from .onnx_ops import onnx_rule
 
 _ENDS = {1: "positive", -1: "negative"}
 

@@ -12,7 +12,8 @@ from ..ir import Node
 from ..units.statistics import is_tracked
 from . import samples
 from .affine import affinely
-from .registry import Op, images, onnx_rule, register
+from .onnx_ops import AFFINE, WEIGHT_AND_BIAS, images, onnx_rule
+from .registry import Op, register
 from .strides import channels
 
 # Statistics missing in the original module, as named by exporters/torch_graph.py.
@@ -71,7 +72,10 @@ for _op in (
     register(_op)
 
 
-@onnx_rule("BatchNormalization", weights=(1, 2), buffers=(3, 4), joined=images)
+@onnx_rule(
+    "BatchNormalization", **AFFINE, buffers=(3, 4), joined=images,
+    names=WEIGHT_AND_BIAS | {3: "running_mean", 4: "running_var"},
+)  # fmt: skip
 def batch_normalization(context, node) -> None:
     """Uses batch statistics in training, regardless of the exported mode; with frozen parameters,
     compiler/passes/batch_norm.py switches it to running statistics.

@@ -6,7 +6,8 @@ from typing import Any
 from ..units.wording import counted
 from . import samples
 from .movement import copy_of
-from .registry import Op, onnx_rule, register
+from .onnx_ops import onnx_rule
+from .registry import Op, register
 from .strides import MAX_DIMS, contiguous, prod
 
 PAD_MODES = {"reflect": 0, "edge": 1, "wrap": 2}
@@ -44,7 +45,7 @@ def _joined(context, node, rank: int) -> tuple[list[int], str]:
     return [a for k, a in enumerate(places) if pads[k] or pads[k + count]], "padded or cropped"
 
 
-@onnx_rule("Pad", joined=_joined)
+@onnx_rule("Pad", settings=(2,), joined=_joined)
 def pad(context, node) -> None:
     x = context.value(node, 0)
     rank = len(x.shape)

@@ -8,8 +8,9 @@ import math
 
 from . import samples
 from .conv import geometry, planar, window
+from .onnx_ops import images, onnx_rule
 from .pool_lp import dilated_average, planes
-from .registry import Op, images, onnx_rule, register
+from .registry import Op, register
 from .strides import prod
 
 
@@ -27,7 +28,8 @@ register(Op("avgpool", "x -> y", planes, gradient="dy", cost=_window, samples=sa
 register(Op("avgpool_bwd", "dy -> dx", planes))
 
 
-@onnx_rule("MaxPool", "AveragePool", joined=images)
+@onnx_rule("AveragePool", joined=images)
+@onnx_rule("MaxPool", joined=images, picks=True)
 def pool(context, node) -> None:
     x = context.value(node, 0)
     rank = len(x.shape) - 2
@@ -91,7 +93,8 @@ def _volume(context, node, x, numbers, out) -> None:
     context.view(node, made, (n, c, *out))
 
 
-@onnx_rule("GlobalAveragePool", "GlobalMaxPool", joined=images)
+@onnx_rule("GlobalAveragePool", joined=images)
+@onnx_rule("GlobalMaxPool", joined=images, picks=True)
 def global_pool(context, node) -> None:
     x = context.value(node, 0)
     axes = tuple(range(2, len(x.shape)))

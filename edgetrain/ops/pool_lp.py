@@ -8,7 +8,8 @@ import numpy as np
 
 from . import samples
 from .conv import flat, geometry, planar, window
-from .registry import Op, images, onnx_rule, register
+from .onnx_ops import images, onnx_rule
+from .registry import Op, register
 from .strides import prod
 
 

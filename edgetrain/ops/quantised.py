@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .registry import OnnxNode, onnx_rule
-
-# Ops that only move the integers of their first input.
-MOVES = {
-    "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Slice", "Flatten", "Split",
-    "Expand", "Tile", "Gather", "MaxPool", "DepthToSpace", "SpaceToDepth",
-}  # fmt: skip
+from .onnx_ops import OnnxNode, onnx_op, onnx_rule
 
 
-@onnx_rule("QuantizeLinear")
+def moves_integers(op_type: str) -> bool:
+    """Whether an ONNX op only moves the integers of its first input."""
+    op = onnx_op(op_type)
+    return op.picks or op.moves and not op.variadic
+
+
+@onnx_rule("QuantizeLinear", converts=True)
 def quantize_linear(context, node) -> None:
     """One kernel if scale and zero point are scalars, otherwise also a division and a product."""
     known = context.const(node, 0)
@@ -83,7 +83,7 @@ def _by_channel(context, node, x, scale: np.ndarray, offset: np.ndarray) -> None
     then("mul", steps, last=True)
 
 
-@onnx_rule("DequantizeLinear")
+@onnx_rule("DequantizeLinear", converts=True)
 def dequantize_linear(context, node) -> None:
     """Its input is already a float, unless it is a constant with a scale: (q - zero) * scale."""
     known = context.const(node, 0)
@@ -142,7 +142,7 @@ def in_integers(nodes: Sequence[OnnxNode], name: str, array: np.ndarray) -> np.n
     """
     makers = {out: node for node in nodes for out in node.outputs}
     node = makers.get(name)
-    while node is not None and node.op_type in MOVES:
+    while node is not None and moves_integers(node.op_type):
         node = makers.get(node.inputs[0])
     if node is None or node.op_type != "QuantizeLinear":
         return array

@@ -7,7 +7,8 @@ A node's own `seed` only distinguishes it from other nodes; the run's seed decid
 import numpy as np
 
 from ..ir.keys import key_of
-from .registry import Op, onnx_rule, register
+from .onnx_ops import onnx_rule
+from .registry import Op, register
 from .strides import prod
 
 

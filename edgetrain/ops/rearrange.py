@@ -4,12 +4,13 @@ from ..ir import Node
 from . import samples
 from .integers import as_floats, as_integers, computed
 from .movement import copy_of
-from .registry import OnnxNode, Op, images, onnx_rule, register
+from .onnx_ops import OnnxNode, images, onnx_rule
+from .registry import Op, register
 from .softmax import split_at
 from .strides import permuted
 
 
-@onnx_rule("Tile")
+@onnx_rule("Tile", moves=True)
 def tile(context, node) -> None:
     """An expansion between two views; the gradient sums over repeats."""
     x, repeats = context.value(node, 0), context.ints(node, 1)
@@ -33,7 +34,7 @@ def tile(context, node) -> None:
     context.view(node, out, shape)
 
 
-@onnx_rule("DepthToSpace", "SpaceToDepth", joined=images)
+@onnx_rule("DepthToSpace", "SpaceToDepth", joined=images, moves=True)
 def depth_space(context, node) -> None:
     """One permuted copy from channels to blocks of pixels, or back."""
     x, size = context.value(node, 0), int(node.attrs["blocksize"])

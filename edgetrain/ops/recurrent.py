@@ -15,7 +15,8 @@ import numpy as np
 
 from ..ir import Graph, Node, Value
 from . import samples
-from .registry import Call, OnnxNode, Op, onnx_rule, register
+from .onnx_ops import OnnxNode, onnx_rule
+from .registry import Call, Op, register
 from .storing import PLAIN
 from .strides import permuted, prod
 from .structure import Structure
@@ -198,7 +199,10 @@ def _over_time(context, node: OnnxNode, rank: int) -> tuple[set[int], str]:
     return set(range(rank)) - {0 if node.attrs.get("layout", 0) == 1 else 1}, "the axis of time"
 
 
-@onnx_rule("LSTM", "GRU", "RNN", weights=(1, 2, 3, 7), vectors=(3, 7), joined=_over_time)
+@onnx_rule(
+    "LSTM", "GRU", "RNN", weights=(1, 2, 3, 7), vectors=(3, 7), states=(5, 6), joined=_over_time,
+    names={1: "weight_ih", 2: "weight_hh", 3: "bias"},
+)  # fmt: skip
 def recurrent(context, node) -> None:
     cell = node.op_type.lower()
     x, w, r = (context.value(node, k) for k in range(3))

@@ -5,7 +5,8 @@ from typing import Any
 
 from ..ir import Node
 from . import samples
-from .registry import Op, onnx_rule, register
+from .onnx_ops import onnx_rule
+from .registry import Op, register
 from .strides import contiguous, merged, prod, spread
 from .structure import Structure
 

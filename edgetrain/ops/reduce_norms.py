@@ -8,8 +8,9 @@ If a norm is 0, its gradient is 0, like torch.linalg.vector_norm.
 
 from ..kernels.reductions.norms import PULLED, SCALED
 from . import samples
+from .onnx_ops import onnx_rule
 from .reduce import _reduced, _walks, reduced_shape
-from .registry import Op, onnx_rule, register
+from .registry import Op, register
 
 # ONNX name -> (op, exponent).
 _OPS = {

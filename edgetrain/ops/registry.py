@@ -1,135 +1,23 @@
-"""The base class of ops, and two tables: ir ops by name, and rules by ONNX op type.
+"""The base class of ops, and the table of ir ops by name; the family files fill it.
 
-An ir op has a cost, gradient rule, in-place pairs and kernel calls. An ONNX rule rewrites an ONNX
-node into ir nodes through an `ImportContext`. The family files fill both tables.
+An ir op has a cost, gradient rule, in-place pairs and kernel calls. `onnx_ops.py` has the table of
+ONNX ops.
 """
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
-
-from ..errors import ModelError, UnsupportedOpError
+from ..errors import UnsupportedOpError
 from ..ir import Call, Graph, Node, Value
 from ..ir.keys import key_of
 from ..kernels.elementwise.formulas import FUSED
 from ..kernels.registry import variants
 from ..units.hints import did_you_mean
-from ..units.wording import counted
 from .samples import Rule
 from .sides import Sides, sides_of
 from .storing import store_as
 from .structure import Structure
-
-_SHOWN = 300  # most characters of a part of a message
-
-
-def _short(text: str) -> str:
-    """One line of at most _SHOWN characters."""
-    line = " ".join(text.split()) if "\n" in text else text
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 20]} ... {line[-15:]}"
-
-
-@dataclass(frozen=True, slots=True)
-class OnnxNode:
-    """A node of an ONNX file as plain Python: attributes are ints, floats, strs, lists, arrays.
-
-    `function` is the torch operator that it was exported from, "" if the file does not say.
-    """
-
-    name: str
-    op_type: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    domain: str = ""
-    function: str = ""
-
-    def fail(self, found: str, expected: str) -> ModelError:
-        """Make a ModelError that names this node."""
-        label = f"node {_short(self.name)!r} ({_short(self.op_type)})"
-        return ModelError(f"{label}: {_short(found)}; expected {_short(expected)}.")
-
-    def check_form(self, count: int, numbers: Collection[str] = ()) -> None:
-        """Check a node of another domain: ONNX's checker knows only those of its own.
-
-        Args:
-          count: of its inputs.
-          numbers: its attributes.
-        Raises:
-          ModelError: it has other attributes or another number of inputs.
-        """
-        if not self.domain:
-            return
-        if len(self.inputs) != count:
-            raise self.fail(counted(len(self.inputs), "input"), f"{count}")
-        for name, value in self.attrs.items():
-            if name not in numbers:
-                raise self.fail(f"attribute {name!r}", " or ".join(numbers) or "no attribute")
-            if not isinstance(value, int | float):
-                raise self.fail(f"{name} {value!r}", "a number")
-
-    def axis(self, axis: int, rank: int) -> int:
-        """`axis` of a tensor of `rank` dimensions, counted from the front.
-
-        Raises:
-          ModelError: there is no such axis.
-        """
-        if not -rank <= axis < rank:
-            raise self.fail(f"axis {axis} of {rank} dimensions", f"{-rank} to {rank - 1}")
-        return int(axis) % rank
-
-
-@dataclass(frozen=True, slots=True)
-class Subgraph:
-    """A branch of an If: its nodes may use all names of the outer graph."""
-
-    nodes: tuple[OnnxNode, ...]
-    arrays: Mapping[str, np.ndarray]
-    outputs: tuple[str, ...]
-
-
-class ImportContext(Protocol):
-    """What ONNX rules can use; implemented by compiler/bind."""
-
-    opset: int
-    batch: int
-
-    def value(self, node: OnnxNode, index: int) -> Value: ...
-    def has(self, node: OnnxNode, index: int) -> bool: ...
-    def reads(self, node: OnnxNode, index: int) -> bool: ...
-    def const(self, node: OnnxNode, index: int) -> np.ndarray | None: ...
-    def ints(self, node: OnnxNode, index: int, attr: str = "") -> list[int] | None: ...
-    def emit(
-        self,
-        node: OnnxNode,
-        op: str,
-        inputs: Sequence[str],
-        shapes,
-        attrs=None,
-        *,
-        outputs=None,
-        dtype="f32",
-        role=None,
-    ) -> list[str]: ...
-    def bind(self, node: OnnxNode, index: int, name: str) -> None: ...
-    def view(self, node: OnnxNode, name: str, shape: Sequence[int]) -> str: ...
-    def room(self, node: OnnxNode, elements: int, itemsize: int = 4, weight: int = 1) -> None: ...
-    def constant(self, node: OnnxNode, tag: str, array: np.ndarray) -> str: ...
-    def reshaped(self, node: OnnxNode, source: Value, shape: Sequence[int]) -> str: ...
-    def named(self, name: str) -> Value: ...
-    def maker(self, name: str) -> Node | None: ...
-    def array(self, name: str) -> np.ndarray | None: ...
-    def fold(self, node: OnnxNode, index: int, array: np.ndarray) -> None: ...
-    def inline(self, part: Subgraph) -> None: ...
-    def in_float32(self) -> AbstractContextManager[None]: ...
-    def run(self, node: OnnxNode) -> None: ...
-    def temporary(self, node: OnnxNode, tag: str, shape, dtype="f32", role=None) -> str: ...
-    def label(self, node: OnnxNode, tag: str) -> str: ...
-
 
 Values = Mapping[str, Value]
 Attrs = Mapping[str, Any]
@@ -312,49 +200,7 @@ def _scalars(kernel: str) -> tuple[str, ...]:
     return tuple(name for name, _ in spec.fields if name not in named)
 
 
-# (context, node, rank of its first input) -> axes along which elements are combined, which
-# therefore can't be the sample axis, and their name in messages.
-Joined = Callable[[ImportContext, OnnxNode, int], tuple[Collection[int], str]]
-
-
-def no_axes(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
-    """For ops whose axes don't restrict samples."""
-    return (), ""
-
-
-def axis_of(usual: int, what: str) -> Joined:
-    """For ops that combine elements along the axis in an attribute."""
-
-    def rule(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
-        return (node.axis(node.attrs.get("axis", usual), rank),), what
-
-    return rule
-
-
-def axes_from(what: str) -> Joined:
-    """For ops that combine elements along an axis, before opset 13 along all from it on."""
-
-    def rule(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
-        if context.opset < 13:
-            return range(node.axis(node.attrs.get("axis", 1), rank), rank), what
-        return (node.axis(node.attrs.get("axis", -1), rank),), what
-
-    return rule
-
-
-def images(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
-    """For ops on [samples, channels, ...]."""
-    return range(1, rank), "an axis of channels or of the image"
-
-
 _OPS: dict[str, Op] = {}
-_ONNX: dict[str, Callable[[ImportContext, OnnxNode], None]] = {}
-_JOINED: dict[str, Joined] = {}
-_WEIGHT_SLOTS: dict[str, tuple[int, ...]] = {}
-_BUFFER_SLOTS: dict[str, tuple[int, ...]] = {}
-_VECTOR_SLOTS: dict[str, tuple[int, ...]] = {}
-_INTEGERS: dict[str, tuple[int, ...]] = {}
-_ORDERED: set[str] = set()
 
 
 def register(op: Op) -> Op:
@@ -363,44 +209,6 @@ def register(op: Op) -> Op:
         raise ValueError(f"op {op.name} is registered twice")
     _OPS[op.name] = op
     return op
-
-
-def onnx_rule(
-    *op_types: str,
-    weights: tuple[int, ...] = (),
-    buffers: tuple[int, ...] = (),
-    vectors: tuple[int, ...] = (),
-    joined: Joined = no_axes,
-    integers: tuple[int, ...] = (),
-    ordered: Collection[str] = (),
-):
-    """Register a rule for ONNX op types.
-
-    Args:
-      integers: inputs that may be integers in ONNX but not in the rule; if they are, the rule is
-        applied to float32 copies and its first output is converted back.
-      joined: function that returns axes over which elements are combined.
-      ordered: those of these types whose result depends on the order of integers only, so that a
-        constant beyond 32 bits is like the closest one of 32 bits.
-      weights: inputs whose initializers are parameters if there is no metadata.
-      buffers: inputs whose initializers are running statistics.
-      vectors: those of `weights` that are vectors, although they have more axes, such as one of
-        directions.
-    Raises:
-      ValueError: a type has a rule already.
-    """
-
-    def add(rule: Callable[[ImportContext, OnnxNode], None]):
-        for op_type in op_types:
-            if op_type in _ONNX:
-                raise ValueError(f"ONNX op {op_type} has two rules; expected one.")
-            _ONNX[op_type], _JOINED[op_type] = rule, joined
-            _WEIGHT_SLOTS[op_type], _BUFFER_SLOTS[op_type] = weights, buffers
-            _VECTOR_SLOTS[op_type], _INTEGERS[op_type] = vectors, integers
-        _ORDERED.update(ordered)
-        return rule
-
-    return add
 
 
 def op(name: str) -> Op:
@@ -426,38 +234,3 @@ def structure(node: Node) -> Structure | None:
 def op_names() -> list[str]:
     """Every ir op."""
     return sorted(_OPS)
-
-
-def rule(op_type: str) -> Callable[[ImportContext, OnnxNode], None] | None:
-    """The ONNX rule of this op type, or None."""
-    return _ONNX.get(op_type)
-
-
-def integers(op_type: str) -> tuple[int, ...]:
-    """Inputs of an ONNX op type that its rule takes as float32 if they are integers."""
-    return _INTEGERS.get(op_type, ())
-
-
-def onnx_names() -> list[str]:
-    """ONNX op types that have a rule."""
-    return sorted(_ONNX)
-
-
-def orders(op_type: str) -> bool:
-    """Whether an ONNX op of integers depends only on their order."""
-    return op_type in _ORDERED
-
-
-def joined(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:
-    """Axes of a node's first input (of `rank` dimensions) that can't be samples, and why."""
-    return _JOINED.get(node.op_type, no_axes)(context, node, rank)
-
-
-def slots(op_type: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(weight inputs, buffer inputs) of an ONNX op type."""
-    return _WEIGHT_SLOTS.get(op_type, ()), _BUFFER_SLOTS.get(op_type, ())
-
-
-def vectors(op_type: str) -> tuple[int, ...]:
-    """Weight inputs of an ONNX op type that are vectors, although they have more axes."""
-    return _VECTOR_SLOTS.get(op_type, ())

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..ir import Node
 from . import samples
-from .registry import Op, onnx_rule, register
+from .onnx_ops import onnx_rule
+from .registry import Op, register
 from .strides import prod
 
 
@@ -230,7 +231,7 @@ def _wanted(context, node, x) -> tuple[list[int], list[float]]:
     return full_sizes, full_scales
 
 
-@onnx_rule("Resize")
+@onnx_rule("Resize", settings=(1, 2), sizes=(1, 2, 3))
 def resize(context, node) -> None:
     x = context.value(node, 0)
     sizes, scales = _wanted(context, node, x)
@@ -239,7 +240,7 @@ def resize(context, node) -> None:
     _resize(context, node, x, sizes, scales)
 
 
-@onnx_rule("Upsample")
+@onnx_rule("Upsample", settings=(1,))
 def upsample(context, node) -> None:
     x = context.value(node, 0)
     scales = node.attrs.get("scales")

@@ -15,7 +15,8 @@ from . import samples
 from .gather import computed_rows, element_numbers, every_row, known_rows
 from .integers import as_floats, as_integers, number
 from .movement import copy_of
-from .registry import Adding, onnx_rule, register
+from .onnx_ops import onnx_rule
+from .registry import Adding, register
 from .strides import prod
 
 _RUNS = 64  # most copies per node

@@ -11,7 +11,8 @@ from ..ir import Node, Value
 from . import samples
 from .composed import Nodes
 from .elementwise import broadcasting, elements
-from .registry import Op, onnx_rule, register
+from .onnx_ops import Use, onnx_rule
+from .registry import Op, register
 from .strides import contiguous, prod
 from .structure import Structure
 
@@ -62,7 +63,8 @@ register(Where("where", "mask a b -> y", broadcasting, samples=samples.apart))
 register(Op("mask_keep", "mask dy -> dx", broadcasting, in_place=((0, 1),)))
 
 
-@onnx_rule(*COMPARISONS, ordered=("Less", "LessOrEqual", "Greater", "GreaterOrEqual"))
+@onnx_rule("Less", "LessOrEqual", "Greater", "GreaterOrEqual", settings=(0, 1), ordered=True)
+@onnx_rule("Equal", "And", "Or", "Xor", settings=(0, 1))
 def compare(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     shape = np.broadcast_shapes(a.shape, b.shape)
@@ -75,7 +77,7 @@ def logical_not(context, node) -> None:
     context.emit(node, "truth", [x], [x.shape], {"want": 0}, dtype="u8")
 
 
-@onnx_rule("Where", weights=(1, 2))
+@onnx_rule("Where", weights=(1, 2), use=Use.FORMULA)
 def where(context, node) -> None:
     known = context.const(node, 0)
     if known is not None and known.size and known.all() == known.any():
@@ -124,7 +126,7 @@ _FLOATS, _BOOL, _INTEGERS = (1, 10, 11, 16), 9, (2, 3, 4, 5, 6, 7, 12, 13)
 _NARROW = {2: 8, 3: -8, 4: 16, 5: -16}
 
 
-@onnx_rule("Cast", "CastLike")
+@onnx_rule("Cast", "CastLike", converts=True)
 def cast(context, node) -> None:
     """Types are of three kinds: floats, integers and booleans. Integers keep the bits that fit."""
     x = context.value(node, 0)

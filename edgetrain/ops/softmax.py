@@ -1,7 +1,8 @@
 """Softmax and LogSoftmax over one axis. Saved: the output."""
 
 from . import samples
-from .registry import Op, axes_from, onnx_rule, register
+from .onnx_ops import axes_from, onnx_rule
+from .registry import Op, register
 from .strides import prod
 from .structure import Structure
 

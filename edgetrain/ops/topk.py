@@ -4,7 +4,8 @@ from typing import Any
 
 from . import samples
 from .integers import as_floats, as_integers
-from .registry import Adding, Op, axis_of, onnx_rule, register
+from .onnx_ops import axis_of, onnx_rule
+from .registry import Adding, Op, register
 from .softmax import split_at
 
 

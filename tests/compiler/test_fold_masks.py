@@ -8,7 +8,7 @@ import pytest
 from edgetrain.compiler.bind.fold import fold
 from edgetrain.errors import ModelError
 from edgetrain.ops.allowance import Allowance
-from edgetrain.ops.registry import OnnxNode
+from edgetrain.ops.onnx_ops import OnnxNode
 
 
 def folded(op, *inputs, **attrs):

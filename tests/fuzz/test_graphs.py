@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgetrain.ops import registry
+from edgetrain.ops.onnx_ops import onnx_names
 
 from . import graphs
 from .graph_rows import ROWS
@@ -10,7 +10,7 @@ from .graph_rows import ROWS
 
 def test_every_op_has_a_row_in_the_generator() -> None:
     """Except ops of other domains than ONNX's (DOMAIN.TYPE): the generator needs their schemas."""
-    assert set(ROWS) == {name for name in registry.onnx_names() if "." not in name}
+    assert set(ROWS) == {name for name in onnx_names() if "." not in name}
 
 
 def test_an_error_of_a_row_is_reported(monkeypatch) -> None:

@@ -315,6 +315,55 @@ def test_a_weight_is_trained_whatever_op_reads_it_and_in_whatever_place(op, tmp_
         np.testing.assert_allclose(grads[name], value.grad, rtol=1e-4, atol=1e-6)  # order of sums
 
 
+# Op -> shape of its weight, other operands, attributes, the op in torch.
+MOVED = {
+    "DepthToSpace": (
+        (1, 4, 2, 2), {}, {"blocksize": 2, "mode": "CRD"},
+        lambda w: torch.nn.functional.pixel_shuffle(w, 2),
+    ),
+    "GatherElements": (
+        (2, 2), {"pick": [[0, 1], [1, 0]]}, {},
+        lambda w: w.gather(0, torch.tensor([[0, 1], [1, 0]])),
+    ),
+    "ReverseSequence": (
+        (2, 2), {"steps": [1, 2]}, {}, lambda w: torch.stack([w[:, 0], w[:, 1].flip(0)], 1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", MOVED)
+def test_a_weight_without_a_name_is_trained_behind_any_op_that_moves_its_numbers(op, tmp_path):
+    shape, reads, attrs, meaning = MOVED[op]
+    weight = np.asarray(R(shape), "f")
+    nodes = [
+        node(op, " ".join(["val_0", *reads]), "moved", **attrs),
+        node("Reshape", "moved form", "w"), node("MatMul", "x w", "h"),
+        node("ReduceMean", "h last", "y"),
+    ]  # fmt: skip
+    path = _save(tmp_path / "m.onnx", nodes, {"val_0": weight})
+    proto = onnx.load(path)
+    numbers = {name: np.array(values) for name, values in (reads | {"form": [2, -1]}).items()}
+    proto.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in numbers.items())
+    onnx.save(proto, path)
+    _, grads = et.loss_and_gradients(path, {"x": X}, Y, loss="mse")
+    value = torch.tensor(weight, requires_grad=True)
+    out = (torch.tensor(X) @ meaning(value).reshape(2, -1)).mean(1, keepdim=True)
+    torch.nn.functional.mse_loss(out, torch.tensor(Y)).backward()
+    (grad,) = grads.values()
+    np.testing.assert_allclose(grad, value.grad, rtol=1e-4, atol=1e-6)  # order of sums
+
+
+def test_a_norm_without_a_scale_has_no_parameter(tmp_path):
+    nodes = [
+        node("RMSNormalization", "x val_1", "n"),
+        node("RMSNormalization", "n norm.weight", "h"),
+        node("MatMul", "h fc.weight", "y"),
+    ]
+    weights = {"val_1": np.ones(2), "norm.weight": np.ones(2), "fc.weight": R((2, 1))}
+    path = _save(tmp_path / "m.onnx", nodes, weights, opset=23)
+    assert load_onnx(path).parameters == ("norm.weight", "fc.weight")
+
+
 QUERIED = [node("MatMul", "x mix", "k"), node("Attention", "late k k", "h")]
 PICTURE = [node("GridSample", "late x", "h")]
 

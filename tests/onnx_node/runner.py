@@ -20,9 +20,8 @@ from edgetrain.compiler.bind.fold import FOLDS, fold
 from edgetrain.errors import EdgetrainError, ModelError
 from edgetrain.importer.decode import decode
 from edgetrain.importer.load import parse
-from edgetrain.ops import registry
 from edgetrain.ops.allowance import Allowance
-from edgetrain.ops.registry import OnnxNode
+from edgetrain.ops.onnx_ops import OnnxNode, onnx_names
 
 # Tests whose data differ from the standard's text.
 DEVIATIONS = {
@@ -190,5 +189,5 @@ def every_case() -> list:
         from onnx.backend.test.case.node import collect_testcases
 
         cases = collect_testcases(None)
-    listed = set(registry.onnx_names())
+    listed = set(onnx_names())
     return [case for case in cases if listed & {node.op_type for node in case.model.graph.node}]

@@ -4,7 +4,7 @@ import onnx
 import pytest
 
 from benchmarks import node_counts
-from edgetrain.ops import registry
+from edgetrain.ops.onnx_ops import onnx_names
 
 from .runner import LEFT_OUT, PASSED, RANDOM, REFUSED, WRONG, every_case, run_case
 
@@ -24,7 +24,7 @@ def test_node_tests_pass_or_are_refused_with_a_reason_and_counted():
     assert [v for v in verdicts if v.outcome == WRONG] == []  # neither a wrong value nor a crash
 
     passed = {v.op_type for v in verdicts if v.outcome == PASSED}
-    assert set(registry.onnx_names()) - passed == set(WITHOUT)
+    assert set(onnx_names()) - passed == set(WITHOUT)
 
     others = [v for v in verdicts if v.outcome in (REFUSED, LEFT_OUT)]
     assert all(v.reason for v in others)

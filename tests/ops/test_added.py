@@ -9,7 +9,8 @@ import edgetrain as et
 from edgetrain.cli import main
 from edgetrain.errors import ModelError
 from edgetrain.kernels.elementwise.formulas import ROWS
-from edgetrain.ops import elementwise, registry
+from edgetrain.ops import elementwise, onnx_ops
+from edgetrain.ops.onnx_ops import OnnxOp
 
 SNAKE, PAIR, MIX = "my.ops.Snake", "my.ops.Pair", "my.ops.Mix"
 
@@ -19,9 +20,10 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function with a parameter, one of two numbers, and a rule that does not list its weight."""
     monkeypatch.setitem(elementwise.UNARY, SNAKE, ROWS["leaky_relu"])
     monkeypatch.setitem(elementwise.BINARY, PAIR, elementwise.BINARY["Add"])
-    rules = {SNAKE: elementwise.unary, PAIR: elementwise.binary, MIX: _mix}
-    for name, rule in rules.items():
-        monkeypatch.setitem(registry._ONNX, name, rule)
+    ops = {SNAKE: OnnxOp(elementwise.unary), MIX: OnnxOp(_mix)}
+    ops[PAIR] = OnnxOp(elementwise.binary, **elementwise.TERMS)
+    for name, op in ops.items():
+        monkeypatch.setitem(onnx_ops._ONNX, name, op)
 
 
 def _mix(context, node) -> None:
@@ -32,6 +34,7 @@ def _mix(context, node) -> None:
 def _file(tmp_path, op_type: str, *others: str, **attributes):
     """y = op(x w, others)."""
     domain, _, name = op_type.rpartition(".")
+    given = {"limit": 1e-3, "eps": 1e-3}
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["h"]),
         helper.make_node(name, ["h", *others], ["y"], domain=domain, **attributes),
@@ -41,8 +44,12 @@ def _file(tmp_path, op_type: str, *others: str, **attributes):
         for value, size in (("x", 4), ("y", 3))
     ]
     rng = np.random.default_rng(0)
-    arrays = {"w": rng.normal(size=(4, 3)), "t": rng.normal(size=3)}
-    tensors = [numpy_helper.from_array(a.astype(np.float32), n) for n, a in arrays.items()]
+    arrays = {"w": rng.normal(size=(4, 3)), "t": rng.normal(size=3)} | given
+    tensors = [
+        numpy_helper.from_array(np.asarray(array, np.float32), n)
+        for n, array in arrays.items()
+        if n in ("w", *others)
+    ]
     graph = helper.make_graph(nodes, "added", *ends, tensors)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
     path = tmp_path / "added.onnx"
@@ -84,3 +91,13 @@ def test_a_weight_that_a_rule_does_not_list_is_named(tmp_path, capsys):
     assert model.parameters == ("w",) and dict(model.operands) == {"t": MIX}
     assert main(["plan", str(path), "--loss", "mse"]) == 0
     assert f"not trained: t (operand of {MIX})" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("operand", "trained", "listed"),
+    [("t", ("w", "t"), {}), ("limit", ("w",), {"limit": PAIR}), ("eps", ("w",), {})],
+)
+def test_a_number_in_a_function_of_two_numbers_is_no_weight(tmp_path, operand, trained, listed):
+    """A vector is one; a number may be, unless its name says that it is not."""
+    model = et.load_onnx(_file(tmp_path, PAIR, operand))
+    assert (model.parameters, dict(model.operands), model.untrained) == (trained, listed, ())

@@ -4,7 +4,7 @@ import pytest
 
 from edgetrain.ir import Graph, Node, Value
 from edgetrain.ops import samples
-from edgetrain.ops.registry import OnnxNode, joined
+from edgetrain.ops.onnx_ops import OnnxNode, joined
 
 
 class _Site:

@@ -1,6 +1,6 @@
 """The list of trainable ONNX ops: losing one fails, instead of skipping the tests of its models."""
 
-from edgetrain.ops.registry import onnx_names
+from edgetrain.ops.onnx_ops import onnx_names
 
 LISTED = """
 Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization

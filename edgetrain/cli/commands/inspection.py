@@ -53,7 +53,7 @@ def parity(arguments: Namespace) -> int:
 
 def ops(arguments: Namespace) -> int:
     """List the ONNX op types that can be trained."""
-    from ...ops.registry import onnx_names
+    from ...ops.onnx_ops import onnx_names
 
     names = onnx_names()
     if arguments.json:

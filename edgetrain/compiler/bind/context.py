@@ -7,19 +7,17 @@ computes from shapes. Limits bound the cost of malformed files.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from ...errors import ModelError, UnsupportedOpError, UsageError
 from ...formats import FORMATS
 from ...ir import Builder, Graph, Value
-from ...ops import registry
 from ...ops.allowance import Allowance, check_list
 from ...ops.integers import as_floats, in_kind_of
 from ...ops.model import InputSpec, Model, check_dims
-from ...ops.registry import OnnxNode, Subgraph
-from ...ops.strides import prod
+from ...ops.onnx_ops import OnnxNode, Subgraph, onnx_op
 from .fold import FOLDS, fold, own_nbytes
 from .makers import Makers
 
@@ -74,9 +72,8 @@ def bound_context(
         for index, node in enumerate(nodes):  # noqa: B007 - read after the loop fails
             context.run(node)
     except ModelError:
-        known = {*registry.onnx_names(), *FOLDS, *_MEASURES}
         rest = nodes[index:]
-        context.unsupported += [n for n in rest if n.op_type not in known]
+        context.unsupported += [n for n in rest if not _is_known(n.op_type)]
         if not context.unsupported:
             raise
     if context.unsupported:
@@ -95,19 +92,9 @@ def _needed(nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> list[OnnxNode]
     return out[::-1]
 
 
-def _part(node: OnnxNode, shape: Sequence[int]) -> Sequence[int]:
-    return shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))]
-
-
-def _count(node: OnnxNode, shape: Sequence[int]) -> int:
-    return prod(shape)
-
-
-# Ops that only read the shape of their input.
-_MEASURES: Mapping[str, Callable[[OnnxNode, Sequence[int]], Any]] = {
-    "Shape": _part,
-    "Size": _count,
-}
+def _is_known(op_type: str) -> bool:
+    op = onnx_op(op_type)
+    return bool(op.rule or op.measure or op_type in FOLDS)
 
 
 def _unsupported(nodes: Sequence[OnnxNode], opset: int) -> str:
@@ -137,7 +124,7 @@ def _dtype(array: np.ndarray) -> str:
 
 
 class Context(Makers):
-    """Implements ImportContext of ops/registry.py."""
+    """Implements ImportContext of ops/onnx_ops.py."""
 
     def __init__(
         self,
@@ -260,7 +247,7 @@ class Context(Makers):
         name = node.inputs[index]
         if name not in self._names:
             self._names[name] = self._materialise(node, name)
-        if name in self._clipped and not registry.orders(node.op_type):
+        if name in self._clipped and not onnx_op(node.op_type).ordered:
             raise node.fail(f"input {name!r} has integers of more than 32 bits", "32 bits")
         return self._builder.values[self._names[name]]
 
@@ -430,7 +417,7 @@ class Context(Makers):
         try:
             if self._folded(node):
                 return
-            rule = registry.rule(node.op_type)
+            rule = onnx_op(node.op_type).rule
             if rule is not None:
                 self._apply(rule, node)
                 return
@@ -443,7 +430,7 @@ class Context(Makers):
 
     def _apply(self, rule: Callable[..., None], node: OnnxNode) -> None:
         """Apply a rule; integers that it has no kernels for are computed as float32."""
-        slots = [k for k in registry.integers(node.op_type) if self.has(node, k)]
+        slots = [k for k in onnx_op(node.op_type).integers if self.has(node, k)]
         known = [self.value(node, k) for k in slots if node.inputs[k] in self._names]
         whole = [value for value in known if not FORMATS[value.dtype].floats]
         if not whole:
@@ -465,10 +452,10 @@ class Context(Makers):
 
     def _folded(self, node: OnnxNode) -> bool:
         """Fold the node if its inputs are constant; returns whether it was folded."""
-        if node.op_type in _MEASURES:
+        if (measure := onnx_op(node.op_type).measure) is not None:
             value = self._consts.get(node.inputs[0])
             shape = self.value(node, 0).shape if value is None else value.shape
-            self.fold(node, 0, np.array(_MEASURES[node.op_type](node, shape), np.int64))
+            self.fold(node, 0, np.array(measure(node, shape), np.int64))
             self._varying.update(node.outputs if value is None else ())
             return True
         known = [self._consts.get(name) if name else None for name in node.inputs]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ops.allowance import Allowance, check_list
-from ...ops.registry import OnnxNode
+from ...ops.onnx_ops import OnnxNode
 from ...ops.strides import prod
 from . import fold_masks
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...errors import ModelError
 from ...ops.model import Model
-from ...ops.registry import OnnxNode
+from ...ops.onnx_ops import OnnxNode
 from .context import bound_context
 from .rebatch_steps import Fix, Lockstep, Probe, Stuck, Trial
 

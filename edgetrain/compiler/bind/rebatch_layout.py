@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...ops.registry import OnnxNode
+from ...ops.onnx_ops import OnnxNode
 from ...ops.strides import prod
-
-VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 @dataclass(frozen=True, slots=True)

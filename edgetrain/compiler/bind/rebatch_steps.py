@@ -9,19 +9,23 @@ import numpy as np
 from ...errors import ModelError
 from ...ops.allowance import Allowance
 from ...ops.model import Model
-from ...ops.registry import OnnxNode, joined
+from ...ops.onnx_ops import OnnxNode, Subgraph, joined, onnx_op
 from .context import Context, bound_context
-from .rebatch_layout import VIEWS, Factor, factor_of, places
+from .rebatch_layout import Factor, factor_of, places
 
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101)
 _ALL = 2**62
 
-# Ops with outputs that need not have a batch.
-_FREE = ("Shape", "Size", "If", "BatchNormalization")
-
 # A change to a node: ("place", k): the k-th candidate for the batch axis of a view; ("rows", input,
 # axis): an input with equal rows; ("grow", axis): an Expand to the batch.
 Fix = tuple
+
+
+def _is_free(node: OnnxNode) -> bool:
+    """Whether its outputs need not have a batch: sizes, statistics, a branch's results."""
+    op = onnx_op(node.op_type)
+    branches = any(isinstance(value, Subgraph) for value in node.attrs.values())
+    return branches or bool(op.measure or op.buffers)
 
 
 def baked_batch(model: Model) -> int:
@@ -165,7 +169,7 @@ class Lockstep:
         grow = next((fix[1] for fix in fixes if fix[0] == "grow"), None)
         if grow is not None:
             self._grow(trial, node, grow)
-        elif node.op_type in VIEWS and factors and factors[0]:
+        elif onnx_op(node.op_type).reshapes and factors and factors[0]:
             choice = next((fix[1] for fix in fixes if fix[0] == "place"), 0)
             self._view(trial, index, node, factors[0], choice)
             return
@@ -184,7 +188,7 @@ class Lockstep:
                 inner = 1 if factor.outer == 1 else next(iter(known), 0)
                 outer = factor.outer // max(1, inner)
                 trial.factors[name] = Factor(factor.axis, outer, inner)
-            elif batched and node.op_type not in _FREE and trial.probe.shape(name) is not None:
+            elif batched and not _is_free(node) and trial.probe.shape(name) is not None:
                 raise node.fail(f"output {name!r} has lost the batch", "an axis of samples")
 
     def _factor(self, trial: Trial, node: OnnxNode, name: str) -> Factor | None:

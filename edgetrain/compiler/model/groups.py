@@ -8,7 +8,7 @@ from ...errors import UsageError
 from ...formats.csr import POOL, Layer
 from ...ir import Call, Value
 from ...ops.model import Model
-from ...ops.registry import vectors as vector_slots
+from ...ops.onnx_ops import onnx_op
 from ...optim import Optimizer
 from ...optim.groups import optimizer_of
 from ..options import Options
@@ -63,7 +63,7 @@ def _vectors(model: Model) -> set[str]:
     read = {
         node.inputs[k]
         for node in model.nodes
-        for k in vector_slots(node.op_type)
+        for k in onnx_op(node.op_type).vectors
         if k < len(node.inputs)
     }
     return {n for n in model.parameters if n in read or model.initializers[n].ndim < 2}

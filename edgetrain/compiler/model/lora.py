@@ -18,7 +18,7 @@ import numpy as np
 
 from ...errors import UsageError
 from ...ops.model import Model
-from ...ops.registry import OnnxNode
+from ...ops.onnx_ops import OnnxNode
 from ...units import finite_number
 from ...units.options import typed
 from ...units.wording import listed

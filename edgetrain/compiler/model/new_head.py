@@ -15,14 +15,13 @@ import numpy as np
 
 from ...errors import ModelError, UsageError
 from ...ops.model import Model
-from ...ops.registry import OnnxNode
+from ...ops.onnx_ops import OnnxNode, onnx_op
 from ...program.new_head import Changes, with_changes
 from ..bind import bind
 from .lora import matrices
 from .model_options import ModelOptions
-from .outputs import SHAPES, computable, with_output
+from .outputs import computable, with_output
 
-_SIZED = ("Reshape", "Expand", "Resize")  # inputs from the second to the last are sizes
 _NAMED = 5  # layers in messages
 
 
@@ -136,7 +135,7 @@ def last_layers(model: Model, outputs: Iterable[str]) -> tuple[list[Layer], list
     pending, paths = list(outputs)[::-1], matrices(model)
     while pending:
         node = makers.get(pending.pop())
-        if node is None or node.outputs[0] in seen or node.op_type in SHAPES:
+        if node is None or node.outputs[0] in seen or onnx_op(node.op_type).measure:
             continue
         seen.add(node.outputs[0])
         layer = _layer(model, node, paths)
@@ -218,16 +217,17 @@ def _resize(model: Model, layer: Layer, size: int, work: _Work, seed: int) -> No
         draw(layer.bias, which)
     behind, biased = {*layer.node.outputs}, bool(layer.bias)
     for k, node in enumerate(model.nodes):
-        if not behind.intersection(node.inputs) or node.op_type in SHAPES:
+        op = onnx_op(node.op_type)
+        if not behind.intersection(node.inputs) or op.measure:
             continue
         behind.update(node.outputs)
         for which, name in enumerate(node.inputs):
             if name not in model.initializers:
                 continue
-            if node.op_type in _SIZED:
+            if which in op.sizes:
                 _set_size(model, k, which, was, size, work)
             elif (axis := _axis_of(model, name, was)) is not None and _counts(model, name):
-                if node.op_type != "Add" or biased or name not in model.parameters:
+                if not op.adds or biased or name not in model.parameters:
                     raise UsageError(
                         f"new head: after {layer.weight!r}, node {node.name!r} ({node.op_type}) "
                         f"reads {was} numbers {name!r}, one per class of the file. Export the "

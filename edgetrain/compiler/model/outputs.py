@@ -8,12 +8,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...errors import ModelError
-from ...ops import registry
 from ...ops.model import Model
+from ...ops.onnx_ops import onnx_op
 from ...program.trained import with_tensors
 from ..bind.fold import FOLDS
-
-SHAPES = ("Shape", "Size")  # their results are constants even if the input is data
 
 
 def computable(model: Model) -> Model:
@@ -49,15 +47,15 @@ def with_output(model: Model, wanted: str | None) -> Model:
 def _computable(model: Model) -> tuple[str, ...]:
     """Outputs that need no unsupported op and no scalar input, which has no value; folded ops are
     supported only on constants."""
-    ruled = {*registry.onnx_names(), *SHAPES}
     lost = {spec.name for spec in model.inputs if not spec.dims}
     data = {spec.name for spec in model.inputs}
     for node in model.nodes:
         given = data.intersection(node.inputs)
-        known = node.op_type in ruled or (node.op_type in FOLDS and not given)
+        op = onnx_op(node.op_type)
+        known = op.rule or op.measure or (node.op_type in FOLDS and not given)
         if not known or lost.intersection(node.inputs):
             lost.update(node.outputs)
-        if given and node.op_type not in SHAPES:
+        if given and not op.measure:
             data.update(node.outputs)
     return tuple(name for name in model.outputs if name not in lost)
 

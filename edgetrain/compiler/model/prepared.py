@@ -5,6 +5,7 @@ options for storage and planning.
 from functools import cached_property
 
 from ...ops.model import Model
+from ...ops.onnx_ops import onnx_op
 from ...ops.registry import op
 from ...ops.samples import statistics
 from ..bind import Bindable, Bound
@@ -71,10 +72,10 @@ class PreparedModel:
     @cached_property
     def mixes_samples(self) -> bool:
         """Whether a batch-norm uses microbatch statistics, so that the microbatch matters."""
-        norms = [node for node in self.laid_out.nodes if node.op_type == "BatchNormalization"]
+        norms = [node for node in self.laid_out.nodes if onnx_op(node.op_type).buffers]
         if not norms:
             return False
-        tracked = any(name in self.chosen.buffers for node in norms for name in node.inputs[3:])
+        tracked = any(name in self.chosen.buffers for node in norms for name in node.inputs)
         if self.options.freeze_bn is None and self.choice.everything and tracked:
             return True
         forward, _ = forward_of(self.bind(self.options.minibatch), self.options, self.choice)

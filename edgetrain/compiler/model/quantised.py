@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from ...errors import UsageError
 from ...ops.model import Model
+from ...ops.onnx_ops import OnnxNode
 from ...ops.quantised import is_rounded
-from ...ops.registry import OnnxNode
 from .model_options import ModelOptions
 from .trained import Choice
 

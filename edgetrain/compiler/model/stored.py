@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ...errors import EdgetrainError
 from ...ops.model import Model
-from ...ops.registry import Subgraph
+from ...ops.onnx_ops import Subgraph
 from ...program.onnx_fields import GRAPH
 from ...program.predictions import Shape, with_losses
 from ...program.protobuf import Message

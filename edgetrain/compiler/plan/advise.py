@@ -13,6 +13,7 @@ from typing import Any
 
 from ...errors import EdgetrainError, UsageError
 from ...ops.model import Model
+from ...ops.onnx_ops import onnx_op
 from ...units.phases import phase
 from ..advice.estimate import seconds_per_minibatch
 from ..advice.suggest import suggested_lora
@@ -22,14 +23,6 @@ from ..options import Options
 from .candidates import Plan
 
 Patterns = tuple[str, ...]
-_NORMS = (
-    "BatchNormalization",
-    "InstanceNormalization",
-    "LayerNormalization",
-    "GroupNormalization",
-    "SimplifiedLayerNormalization",
-    "RMSNormalization",
-)
 _MOST_PATTERNS = 8  # in a command that people read
 
 
@@ -229,7 +222,7 @@ def _biases(model: Model) -> Patterns:
 
 
 def _norms(model: Model) -> Patterns:
-    read = {name for n in model.nodes if n.op_type in _NORMS for name in n.inputs[1:3]}
+    read = {name for n in model.nodes if onnx_op(n.op_type).neutral for name in n.inputs[1:3]}
     names = read & set(model.parameters)
     return (*_shortest(model, names), *_head(model)) if names else ()
 
