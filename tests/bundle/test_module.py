@@ -437,9 +437,13 @@ try {
         ({"kind": "one_cycle", "rise": 0.3, "first": 0.04, "last": 1e-4}, "totalSteps"),
         ({"kind": "cosine", "total_steps": 4}, "unknown total_steps"),
         ({"kind": "cosine", "totalSteps": 2**31}, "totalSteps"),
+        ({"kind": "cosine", "totalSteps": 1.5}, "schedule totalSteps: 1.5; expected an integer"),
+        ({"kind": "multistep", "drops": [2, "4"]}, "schedule drops[1]: 4; expected an integer"),
+        ({"lr": "0.1"}, "schedule lr: 0.1; expected a number"),
+        ({"lr": None}, "schedule lr: null; expected a number"),
     ],
 )
-def test_schedules_without_a_good_total_are_refused(plain, given, words):
+def test_schedules_with_a_bad_option_are_refused(plain, given, words):
     assert words in said(plain, "plain", RATES.replace("GIVEN", json.dumps(given)))
 
 

@@ -109,12 +109,16 @@ class Net {
     for (const name in rest) throw new RangeError(`schedule: unknown ${name}`);
     const number = NET.schedules.indexOf(kind);
     if (number < 0) throw new RangeError(`schedule ${kind}: expected one of ${NET.schedules.join(", ")}`);
-    const view = this.#view(), at = this.#scratch;
-    const whole = [number, totalSteps, warmupSteps, drops.length || size, patience, cooldown];
-    for (let k = 0; k < 8; k++) whole.push(drops[k] ?? 0);
+    const counts = { totalSteps, warmupSteps, size: drops.length || size, patience, cooldown };
+    for (let k = 0; k < 8; k++) counts[`drops[${k}]`] = drops[k] ?? 0;
+    const numbers = { lr, gamma, threshold, minLr, rise, first, last };
+    for (const name in counts)
+      if (!Number.isSafeInteger(counts[name])) throw new RangeError(`schedule ${name}: ${counts[name]}; expected an integer`);
+    for (const name in numbers)
+      if (!Number.isFinite(numbers[name])) throw new RangeError(`schedule ${name}: ${numbers[name]}; expected a number`);
+    const view = this.#view(), at = this.#scratch, whole = [number, ...Object.values(counts)];
     whole.forEach((value, k) => view.setBigInt64(at + 8 * k, BigInt(value), true));
-    [lr, gamma, threshold, minLr, rise, first, last].forEach((value, k) =>
-      view.setFloat64(at + 8 * (whole.length + k), value, true));
+    Object.values(numbers).forEach((value, k) => view.setFloat64(at + 8 * (whole.length + k), value, true));
     this.#call("schedule", at);
   }
 
