@@ -107,9 +107,13 @@ def _letters(node, ranks: Sequence[int]) -> tuple[list[str], str]:
 
 
 @onnx_rule(
-    "Einsum", weights=(0, 1), variadic=True, names={0: "weight", 1: "weight"}, width=unknown_width,
+    "Einsum",
+    weights=(0, 1),
+    variadic=True,
+    names={0: "weight", 1: "weight"},
+    width=unknown_width,
     integers=(0, 1),
-)  # fmt: skip
+)
 def einsum(context, node) -> None:
     values = [context.value(node, k) for k in range(len(node.inputs))]
     terms, wanted = _letters(node, [len(v.shape) for v in values])

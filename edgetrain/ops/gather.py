@@ -35,9 +35,13 @@ register(Adding("gather_bwd", "dy idx -> dx", every_row, cost=1, rounds=True))
 
 
 @onnx_rule(
-    "Gather", weights=(0,), use=Use.TABLE, names={0: "weight"}, moves=True,
+    "Gather",
+    weights=(0,),
+    use=Use.TABLE,
+    names={0: "weight"},
+    moves=True,
     joined=axis_of(0, "gathered over"),
-)  # fmt: skip
+)
 def gather(context, node) -> None:
     x = context.value(node, 0)
     axis = node.axis(node.attrs.get("axis", 0), len(x.shape))

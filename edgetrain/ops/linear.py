@@ -142,9 +142,12 @@ register(MatMulGrad("matmul_grad", rounds=True, reads_rounded=True))
 
 
 @onnx_rule(
-    "MatMul", weights=(0, 1), names={0: "weight", 1: "weight"}, integers=(0, 1),
+    "MatMul",
+    weights=(0, 1),
+    names={0: "weight", 1: "weight"},
+    integers=(0, 1),
     width=lambda node, shape: shape[-1],
-)  # fmt: skip
+)
 def matmul(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     if not a.shape or not b.shape or a.shape[-1] != b.shape[max(-2, -len(b.shape))]:

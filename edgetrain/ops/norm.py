@@ -73,9 +73,12 @@ for _op in (
 
 
 @onnx_rule(
-    "BatchNormalization", **AFFINE, buffers=(3, 4), joined=images,
+    "BatchNormalization",
+    **AFFINE,
+    buffers=(3, 4),
+    joined=images,
     names=WEIGHT_AND_BIAS | {3: "running_mean", 4: "running_var"},
-)  # fmt: skip
+)
 def batch_normalization(context, node) -> None:
     """Uses batch statistics in training, regardless of the exported mode; with frozen parameters,
     compiler/passes/batch_norm.py switches it to running statistics.

@@ -200,9 +200,15 @@ def _over_time(context, node: OnnxNode, rank: int) -> tuple[set[int], str]:
 
 
 @onnx_rule(
-    "LSTM", "GRU", "RNN", weights=(1, 2, 3, 7), vectors=(3, 7), states=(5, 6), joined=_over_time,
+    "LSTM",
+    "GRU",
+    "RNN",
+    weights=(1, 2, 3, 7),
+    vectors=(3, 7),
+    states=(5, 6),
+    joined=_over_time,
     names={1: "weight_ih", 2: "weight_hh", 3: "bias"},
-)  # fmt: skip
+)
 def recurrent(context, node) -> None:
     cell = node.op_type.lower()
     x, w, r = (context.value(node, k) for k in range(3))
