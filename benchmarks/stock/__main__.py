@@ -46,8 +46,8 @@ torch as in edgetrain: torch's float32 is off by 8.7e-3 in one of three draws of
 SiLU and mean pooling instead, it is off by 3.7e-6, and edgetrain by 8.7e-6. CPU seconds are on two
 cores of an x86 server beside other work, of a process that starts with an empty kernel cache.
 
-"made at" is the commit whose compiler made these plans. A model is measured again when its plans,
-its file or a kernel change.
+"made at" is the commit whose compiler made these plans. A model is measured again when its file, a
+kernel, or its smallest or largest plan changes.
 
 Wav2Vec2 and HuBERT leave out layers at random in training, which one file can't do, and draw masks
 with numpy. With `layerdrop=0.0, apply_spec_augment=False` in their configuration they are exported,
@@ -87,10 +87,10 @@ def measured(row: Listed, limit: int, before: Mapping[str, Any]) -> dict[str, An
       before: what was measured; returned if the file and its plans are the same, and the kernels.
     """
     found: dict[str, Any] = {}
+    key = before.get("key", "") if kept.has_same_kernels(before) else ""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         for what in ("export", "step", "parity", "torch"):
-            key = before.get("key", "") if kept.has_same_kernels(before) else ""
             part = processes.measure(what, row, path, Path(folder) / "kernels", limit, key)
             if what == "step" and key and part.get("key") == key:
                 return dict(before)

@@ -44,7 +44,7 @@ def refusal(error: Exception) -> dict[str, Any]:
 
 
 def key_of(path: Path, programs: Iterable[Program]) -> str:
-    """Digest of a model's file and what is planned for it."""
+    """Digest of a model's file and of Programs planned for it."""
     whole = hashlib.sha256(path.read_bytes())
     with tempfile.TemporaryDirectory() as folder:
         for program in programs:
@@ -58,9 +58,11 @@ def _step(row: Listed, path: Path, before: str) -> dict[str, Any]:
     _, front, facts = plan_model(model, options)
     planned = time.process_time() - begun
     program = proven(front[0], facts)
-    key = key_of(path, (program, proven(front[-1], facts)))
+    begun = time.process_time()
+    key = key_of(path, (program, proven(front[-1], facts)))  # of the smallest and the largest plan
     if key == before:
         return {"key": key}
+    compared = time.process_time() - begun
     bound, draw = bind(model, MINIBATCH, {}), np.random.default_rng(0)
     output = next(iter(bound.outputs.values()))
     inputs, target = sample_batch(bound.graph, output, loss, draw)
@@ -73,6 +75,7 @@ def _step(row: Listed, path: Path, before: str) -> dict[str, Any]:
         "key": key,
         "arena": program.arena_nbytes,
         "plan_cpu": planned,
+        "key_cpu": compared,
         "loss": found.loss,
         "microbatch": program.microbatch,
     }

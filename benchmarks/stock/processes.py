@@ -85,7 +85,7 @@ def _first_step(row: Listed, path: Path, kernels: Path, limit: float, key: str) 
         return {"refused": _ended(process.returncode)}
     found = json.loads(lines[-1])
     if "plan_cpu" in found:
-        found["step_cpu"] = _seconds() - before - found["plan_cpu"]
+        found["step_cpu"] = _seconds() - before - found["plan_cpu"] - found.pop("key_cpu")
     return found
 
 
