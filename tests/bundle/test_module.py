@@ -439,6 +439,7 @@ try {
         ({"kind": "cosine", "totalSteps": 2**31}, "totalSteps"),
         ({"kind": "cosine", "totalSteps": 1.5}, "schedule totalSteps: 1.5; expected an integer"),
         ({"kind": "multistep", "drops": [2, "4"]}, "schedule drops[1]: 4; expected an integer"),
+        ({"kind": "multistep", "drops": 5}, "schedule drops: 5; expected a list of integers"),
         ({"lr": "0.1"}, "schedule lr: 0.1; expected a number"),
         ({"lr": None}, "schedule lr: null; expected a number"),
     ],

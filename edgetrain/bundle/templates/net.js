@@ -109,6 +109,8 @@ class Net {
     for (const name in rest) throw new RangeError(`schedule: unknown ${name}`);
     const number = NET.schedules.indexOf(kind);
     if (number < 0) throw new RangeError(`schedule ${kind}: expected one of ${NET.schedules.join(", ")}`);
+    if (!Array.isArray(drops) && !ArrayBuffer.isView(drops))
+      throw new RangeError(`schedule drops: ${drops}; expected a list of integers`);
     const counts = { totalSteps, warmupSteps, size: drops.length || size, patience, cooldown };
     for (let k = 0; k < 8; k++) counts[`drops[${k}]`] = drops[k] ?? 0;
     const numbers = { lr, gamma, threshold, minLr, rise, first, last };
