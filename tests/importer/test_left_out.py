@@ -325,6 +325,13 @@ MOVED = {
         (2, 2), {"pick": [[0, 1], [1, 0]]}, {},
         lambda w: w.gather(0, torch.tensor([[0, 1], [1, 0]])),
     ),
+    "GatherND": (
+        (2, 2), {"places": [[1], [0]]}, {}, lambda w: w[torch.tensor([1, 0])],
+    ),
+    "SpaceToDepth": (
+        (1, 1, 4, 4), {}, {"blocksize": 4},
+        lambda w: torch.nn.functional.pixel_unshuffle(w, 4),
+    ),
     "ReverseSequence": (
         (2, 2), {"steps": [1, 2]}, {}, lambda w: torch.stack([w[:, 0], w[:, 1].flip(0)], 1),
     ),

@@ -200,6 +200,9 @@ MOVED = {
     "Split": [("Split", "long", "p q", {"num_outputs": 2})],
     "Unsqueeze": [("Unsqueeze", "v b", "p", {}), ("Squeeze", "p b", "q", {})],
     "Gather": [("Gather", "long i", "q", {})],
+    "GatherND": [("GatherND", "long rows", "q", {})],
+    "GatherElements": [("GatherElements", "long each", "q", {})],
+    "ReverseSequence": [("ReverseSequence", "v lengths", "q", {})],
     "Cast": [("Cast", "v", "q", {"to": TensorProto.INT8})],
     "other values": [("Concat", "v v", "p", {"axis": 0}), ("Slice", "p b e", "q", {})],
 }  # fmt: skip
@@ -211,6 +214,8 @@ def _moved(moves, scale, axis: int = 1) -> onnx.ModelProto:
         "v": _EIGHT, "long": np.concatenate([_EIGHT, _EIGHT + 1]), "g": np.float32(scale),
         "o": np.full(np.shape(scale), _POINT), "r": np.int64([2, 8]), "q4": np.int64([4, 4]),
         "b": np.int64([0]), "e": np.int64([4]), "i": np.int64([3, 1, 0, 0]),
+        "rows": np.int64([[3], [5], [0], [0]]), "each": np.arange(16).reshape(4, 4) % 8,
+        "lengths": np.int64([1, 2, 3, 4]),
     }  # fmt: skip
     end = [("DequantizeLinear", "q g o", "h", {"axis": axis}), ("MatMul", "x h", "y", {})]
     return _proto([*moves, *end], arrays)
