@@ -106,8 +106,7 @@ def ce_bwd(S):
     def run(thread, nthreads, args):
         samples = min(args.outer, ld_i64(args.ctl, COUNT) * args.rows)
         scale, everywhere = gradient_scale(args.ctl), args.smoothing / to_float(args.n)
-        wide, top, terms, share, live = new_wide(), new(), new(), new(), new()
-        hot, out = new(), new()
+        wide, top, terms, share, live, hot = new_wide(), new(), new(), new(), new(), new()
         count = items(args.outer, args.inner)
         for i in range(div(count * thread, nthreads), div(count * (thread + 1), nthreads)):
             base, used, blocks, step, length = item(i, args.n, args.inner)
@@ -137,9 +136,9 @@ def ce_bwd(S):
                         put(terms, j, exp(ld(args.x, offset + j) - get(top, j)))
                 for j in range(m):
                     value = (get(terms, j) * get(share, j) - everywhere) * scale
-                    put(out, j, value if get(live, j) != ZERO else ZERO)
+                    put(terms, j, value if get(live, j) != ZERO else ZERO)
                 for j in range(m):
-                    value = get(out, j)
+                    value = get(terms, j)
                     st(
                         args.dx,
                         offset + j,
