@@ -236,12 +236,14 @@ class _Scan:
         result = self.found
         op = onnx_op(node.op_type)
         weighted, formula = op.weighted(len(node.inputs)), op.use is Use.FORMULA
+        listed = {*weighted, *op.buffers, *op.settings}
+        widths = {self.products[name] for name in node.inputs if name in self.products}
         result.statistics.update(node.inputs[k] for k in op.buffers if k < len(node.inputs))
         placed = angles and self.data.intersection(node.inputs) <= self.positions
         for k, name in enumerate(node.inputs):
             if k in op.states:
                 result.states.add(name)
-            if k not in (*weighted, *op.buffers, *op.settings):
+            if k not in listed:
                 self._use_unlisted(node, name)
             if k not in weighted or not name or placed:
                 continue
@@ -256,7 +258,6 @@ class _Scan:
             result.readers[name] = (node.name, k)
             if op.use is Use.TERMS:
                 result.summands.add(name)
-                widths = [self.products[n] for n in node.inputs if n in self.products]
                 if op.adds and widths:
                     result.biases.add(name)
                     result.thin.update([name] if 1 in widths else ())
