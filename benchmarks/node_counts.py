@@ -31,7 +31,9 @@ def lines(verdicts: Iterable[Verdict] | None = None) -> Iterator[str]:
     Args:
       verdicts: one per case; None runs the cases.
     """
-    found = list(verdicts) if verdicts is not None else [run_case(c) for c in every_case()]
+    found = (
+        list(verdicts) if verdicts is not None else [run_case(c) for c in every_case(onnx_names())]
+    )
     counts = Counter((v.op_type, v.outcome) for v in found)
     whole = Counter(v.outcome for v in found)
     yield (

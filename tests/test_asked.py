@@ -48,7 +48,6 @@ LEFT = {
 # Types of ONNX ops: facts about them are in ops/onnx_ops.py.
 TYPES = {*onnx_names(), *(schema.name for schema in onnx.defs.get_all_schemas())}
 REWRITTEN = {
-    "compiler/bind/fold.py": (15, "a row per op that numpy folds, and what it costs"),
     "compiler/bind/rebatch.py": (1, "an Expand that becomes one to the batch"),
     "compiler/bind/rebatch_steps.py": (7, "sizes of Expand, Slice and Resize are replaced"),
     "compiler/model/lora.py": (8, "products that get an adapter, and transposed weights"),

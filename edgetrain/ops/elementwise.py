@@ -18,8 +18,9 @@ from ..kernels.elementwise.formulas import ROWS
 from ..kernels.elementwise.pair_formulas import PAIRS
 from ..kernels.elementwise.rows import table
 from . import samples
+from .folding import broadcast_size, elementwise, from_left
 from .integers import as_floats, as_integers, computed
-from .onnx_ops import Use, onnx_rule
+from .onnx_ops import Fold, Use, declare, onnx_rule
 from .registry import Call, Op, register
 from .sides import Sides, sides_of
 from .strides import broadcast, contiguous, merged, prod
@@ -91,8 +92,23 @@ register(Op("relu_mask_bwd", "mask dy -> dx", elements, in_place=((0, 1),)))
 _WAVES = ("Sin", "Cos")
 
 
-@onnx_rule(*_WAVES, integers=(0,), periodic=True)
-@onnx_rule(*(UNARY.keys() - {*_WAVES}), integers=(0,))
+# Functions that files use on constants: sizes, positions and masks.
+_FOLDS = {
+    "Neg": elementwise(np.negative),
+    "Abs": elementwise(np.abs),
+    "Sqrt": elementwise(np.sqrt),
+    "Floor": elementwise(np.floor),
+    "Ceil": elementwise(np.ceil),
+    "Round": elementwise(np.rint),
+    "Sign": elementwise(np.sign),
+    "Reciprocal": elementwise(np.reciprocal),
+    "Sin": elementwise(np.sin, 16),
+    "Cos": elementwise(np.cos, 16),
+    "Log": elementwise(np.log, 16),
+    "Exp": elementwise(np.exp, 8),
+}
+
+
 def unary(context, node) -> None:
     row = UNARY[node.op_type]
     node.check_form(1, [name for name, _ in (row.a, row.b) if name])
@@ -102,6 +118,11 @@ def unary(context, node) -> None:
         for key, (name, default) in (("a", row.a), ("b", row.b))
     }
     context.emit(node, row.name, [x], [x.shape], attrs)
+
+
+for _name in UNARY:
+    _periodic = _name in _WAVES
+    declare(_name, rule=unary, integers=(0,), periodic=_periodic, fold=_FOLDS.get(_name))
 
 
 # Factors of the Selu kernel.
@@ -324,10 +345,25 @@ TERMS: dict[str, Any] = {"weights": (0, 1), "use": Use.TERMS}
 _FORMULA: dict[str, Any] = {"weights": (0, 1), "use": Use.FORMULA}
 
 
-@onnx_rule("Add", **TERMS, adds=True, names={0: "bias", 1: "bias"})
-@onnx_rule("Mul", **TERMS, scales=True, names={0: "weight", 1: "weight"})
-@onnx_rule("Sub", "Div", **_FORMULA)
-@onnx_rule("Min", "Max", **_FORMULA, variadic=True, ordered=True)
+def _divided(node, inputs):
+    a, b = inputs
+    if not np.issubdtype(np.result_type(a, b), np.integer):
+        return a / b
+    if np.any(b == 0):
+        raise node.fail("an integer division by 0", "a nonzero divisor")
+    return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(np.result_type(a, b))
+
+
+_BIAS, _SCALE = ({0: name, 1: name} for name in ("bias", "weight"))
+_EXTREME: dict[str, Any] = _FORMULA | {"variadic": True, "ordered": True}
+
+
+@onnx_rule("Add", **TERMS, adds=True, names=_BIAS, fold=elementwise(np.add))
+@onnx_rule("Mul", **TERMS, scales=True, names=_SCALE, fold=elementwise(np.multiply))
+@onnx_rule("Sub", **_FORMULA, fold=elementwise(np.subtract))
+@onnx_rule("Div", **_FORMULA, fold=Fold(_divided, broadcast_size, work=32))
+@onnx_rule("Min", **_EXTREME, fold=from_left(np.minimum))
+@onnx_rule("Max", **_EXTREME, fold=from_left(np.maximum))
 @onnx_rule("PRelu", weights=(0, 1), names={1: "weight"})
 @onnx_rule(*(_OWN.keys() - {"PRelu"}), **TERMS)
 def binary(context, node) -> None:
@@ -335,7 +371,7 @@ def binary(context, node) -> None:
     _variadic(context, node, BINARY[node.op_type][0])
 
 
-@onnx_rule("Sum", **TERMS, adds=True, variadic=True)
+@onnx_rule("Sum", **TERMS, adds=True, variadic=True, fold=from_left(np.add))
 def sum_(context, node) -> None:
     _variadic(context, node, "add")
 
@@ -353,12 +389,23 @@ def mean(context, node) -> None:
     context.emit(node, "mul", [total, count], [shape])
 
 
-@onnx_rule("Mod", settings=(1,))
+def _rest(node, inputs):
+    a, b = inputs
+    if np.any(b == 0):
+        raise node.fail("a modulus of 0", "a nonzero modulus")
+    return np.fmod(a, b) if node.attrs.get("fmod", 0) else np.mod(a, b)
+
+
+@onnx_rule("Mod", settings=(1,), fold=Fold(_rest, broadcast_size, work=32))
 def mod(context, node) -> None:
     _variadic(context, node, "fmod" if node.attrs.get("fmod", 0) else "mod")
 
 
-@onnx_rule("Pow", **_FORMULA)
+def _raised(node, inputs):
+    return np.power(*inputs).astype(inputs[0].dtype)
+
+
+@onnx_rule("Pow", **_FORMULA, fold=Fold(_raised, broadcast_size, work=32))
 def power(context, node) -> None:
     """Squares, roots and reciprocals are exact; other exponents are accurate to one unit."""
     x, known = context.value(node, 0), context.const(node, 1)

@@ -6,7 +6,7 @@ from ..ir import Value
 from . import samples
 from .integers import EXACT, as_floats, as_integers, computed, number
 from .movement import copy_of
-from .onnx_ops import Use, axis_of, onnx_rule
+from .onnx_ops import Fold, Use, axis_of, onnx_rule
 from .registry import Adding, Op, register
 from .softmax import split_at
 from .strides import contiguous, prod
@@ -34,6 +34,20 @@ register(
 register(Adding("gather_bwd", "dy idx -> dx", every_row, cost=1, rounds=True))
 
 
+def _taken(node, inputs):
+    data, index = inputs
+    axis = node.attrs.get("axis", 0)
+    size = data.shape[axis]
+    if index.size and (index.min() < -size or index.max() >= size):
+        raise node.fail(f"indices from {index.min()} to {index.max()}", f"[{-size}, {size})")
+    return np.take(data, index.astype(np.int64), axis=axis)
+
+
+def _taken_size(node, inputs) -> int:
+    data, index = inputs
+    return index.size * (data.size // max(1, data.shape[node.attrs.get("axis", 0)]))
+
+
 @onnx_rule(
     "Gather",
     weights=(0,),
@@ -41,6 +55,7 @@ register(Adding("gather_bwd", "dy idx -> dx", every_row, cost=1, rounds=True))
     names={0: "weight"},
     moves=True,
     joined=axis_of(0, "gathered over"),
+    fold=Fold(_taken, _taken_size, work=8),
 )
 def gather(context, node) -> None:
     x = context.value(node, 0)
@@ -73,7 +88,39 @@ def _gathered(context, node, rank: int) -> tuple[range, str]:
     return range(int(node.attrs.get("batch_dims", 0)), rank), "gathered over"
 
 
-@onnx_rule("GatherND", weights=(0,), moves=True, joined=_gathered)
+def chosen(node, data, index) -> tuple[np.ndarray, ...]:
+    """Constant indices over several axes, as one array per axis of constant data.
+
+    Raises:
+      ModelError: they don't fit the data.
+    """
+    batch = int(node.attrs.get("batch_dims", 0))
+    depth = index.shape[-1]
+    if not 0 <= batch < min(data.ndim, index.ndim) or batch + depth > data.ndim:
+        raise node.fail(
+            f"indices of shape {list(index.shape)} for {list(data.shape)}", "existing axes"
+        )
+    sizes = np.array(data.shape[batch : batch + depth])
+    if index.size and np.any((index < -sizes) | (index >= sizes)):
+        raise node.fail(f"an index outside of {sizes.tolist()}", "indices in range")
+    shape = index.shape[:-1]
+    outer = [
+        np.arange(data.shape[k]).reshape([-1 if k == j else 1 for j in range(len(shape))])
+        for k in range(batch)
+    ]
+    return (*outer, *np.moveaxis(index.astype(np.int64), -1, 0))
+
+
+def _chosen_size(node, inputs) -> int:
+    data, index = inputs
+    batch = int(node.attrs.get("batch_dims", 0))
+    return prod(index.shape[:-1]) * prod(data.shape[batch + index.shape[-1] :])
+
+
+_BY_INDEX = Fold(lambda node, inputs: inputs[0][chosen(node, *inputs)], _chosen_size, work=16)
+
+
+@onnx_rule("GatherND", weights=(0,), moves=True, joined=_gathered, fold=_BY_INDEX)
 def gather_nd(context, node) -> None:
     """Convert indices over several axes to row numbers of x, flattened over these axes."""
     x, known = context.value(node, 0), context.const(node, 1)
@@ -136,7 +183,23 @@ def computed_rows(context, node, batch, sizes) -> Value:
     return as_integers(context, node, places)
 
 
-@onnx_rule("GatherElements", weights=(0,), moves=True, joined=axis_of(0, "gathered over"))
+def _single(node, inputs):
+    data, index = inputs
+    axis = int(node.attrs.get("axis", 0)) % data.ndim
+    size = data.shape[axis]
+    if index.size and (index.min() < -size or index.max() >= size):
+        raise node.fail(f"indices from {index.min()} to {index.max()}", f"[{-size}, {size})")
+    part = [slice(None) if k == axis else slice(d) for k, d in enumerate(index.shape)]
+    return np.take_along_axis(data[tuple(part)], index.astype(np.int64), axis)
+
+
+@onnx_rule(
+    "GatherElements",
+    weights=(0,),
+    moves=True,
+    joined=axis_of(0, "gathered over"),
+    fold=Fold(_single, lambda node, inputs: inputs[1].size, work=16),
+)
 def gather_elements(context, node) -> None:
     """y[i, j] = x[index[i, j], j] for axis 0, and so on: a gather of single elements of flattened
     x."""

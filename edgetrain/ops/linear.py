@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ModelError
 from ..ir import Graph, Node, Value
 from . import samples
-from .onnx_ops import WEIGHT_AND_BIAS, onnx_rule
+from .onnx_ops import WEIGHT_AND_BIAS, Fold, onnx_rule
 from .registry import Call, Op, register
 from .storing import store_as
 from .strides import broadcast, contiguous, merged, prod
@@ -141,12 +141,20 @@ register(MatMul("matmul", samples=samples.product, sparse="linear_csr", layer=Tr
 register(MatMulGrad("matmul_grad", rounds=True, reads_rounded=True))
 
 
+def _multiplications(node, inputs) -> int:
+    """More than there are elements in the result."""
+    a, b = inputs
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return prod(batch) * prod((*a.shape[-2:], *b.shape[-1:]))
+
+
 @onnx_rule(
     "MatMul",
     weights=(0, 1),
     names={0: "weight", 1: "weight"},
     integers=(0, 1),
     width=lambda node, shape: shape[-1],
+    fold=Fold(lambda node, inputs: np.matmul(*inputs), _multiplications),
 )
 def matmul(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)

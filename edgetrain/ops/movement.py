@@ -8,7 +8,8 @@ import numpy as np
 
 from ..ir import Graph, Node
 from . import samples
-from .onnx_ops import onnx_rule
+from .folding import axes_of, sizes_of
+from .onnx_ops import Fold, onnx_rule
 from .registry import Call, Op, register
 from .storing import store_as
 from .strides import contiguous, joined, merged, permuted, prod, spread
@@ -104,7 +105,7 @@ def copy_of(context, node, inputs, shape, moves, fill=None, outputs=None) -> Non
     context.emit(node, "copy", inputs, [shape], attrs, outputs=outputs, dtype=dtype)
 
 
-@onnx_rule("Identity", moves=True)
+@onnx_rule("Identity", moves=True, fold=Fold(lambda node, inputs: inputs[0], view=True))
 def identity(context, node) -> None:
     value = context.value(node, 0)
     if node.function == "detach" and value.dtype == "f32":
@@ -113,7 +114,18 @@ def identity(context, node) -> None:
         context.bind(node, 0, value.name)
 
 
-@onnx_rule("Reshape", moves=True, reshapes=True, sizes=(1,))
+def _copied(node, inputs) -> int:
+    return 0 if inputs[0].flags.c_contiguous else inputs[0].size
+
+
+def _reshaped(node, inputs):
+    shape = [int(d) for d in inputs[1].ravel()]
+    if not node.attrs.get("allowzero", 0):
+        shape = [inputs[0].shape[k] if d == 0 else d for k, d in enumerate(shape)]
+    return inputs[0].reshape(shape)
+
+
+@onnx_rule("Reshape", moves=True, reshapes=True, sizes=(1,), fold=Fold(_reshaped, _copied, lists=1))
 def reshape(context, node) -> None:
     x = context.value(node, 0)
     shape = context.ints(node, 1, "shape")
@@ -129,7 +141,12 @@ def reshape(context, node) -> None:
     context.view(node, x.name, shape)
 
 
-@onnx_rule("Flatten", moves=True, reshapes=True)
+def _flattened(node, inputs):
+    x = inputs[0]
+    return x.reshape(prod(x.shape[: node.attrs.get("axis", 1)]), -1)
+
+
+@onnx_rule("Flatten", moves=True, reshapes=True, fold=Fold(_flattened, _copied))
 def flatten(context, node) -> None:
     x = context.value(node, 0)
     rank, axis = len(x.shape), node.attrs.get("axis", 1)
@@ -137,7 +154,12 @@ def flatten(context, node) -> None:
     context.view(node, x.name, [prod(x.shape[:axis]), prod(x.shape[axis:])])
 
 
-@onnx_rule("Squeeze", moves=True, reshapes=True)
+def _squeezed(node, inputs):
+    axes = axes_of(node, inputs)
+    return np.squeeze(inputs[0], None if axes is None else tuple(axes))
+
+
+@onnx_rule("Squeeze", moves=True, reshapes=True, fold=Fold(_squeezed, lists=1, view=True))
 def squeeze(context, node) -> None:
     x = context.value(node, 0)
     axes = context.ints(node, 1, "axes")
@@ -149,7 +171,13 @@ def squeeze(context, node) -> None:
     context.view(node, x.name, [d for k, d in enumerate(x.shape) if k not in chosen])
 
 
-@onnx_rule("Unsqueeze", moves=True, reshapes=True)
+def _unsqueezed(node, inputs):
+    axes = axes_of(node, inputs) or []
+    rank = inputs[0].ndim + len(axes)
+    return np.expand_dims(inputs[0], tuple(a % rank for a in axes))
+
+
+@onnx_rule("Unsqueeze", moves=True, reshapes=True, fold=Fold(_unsqueezed, lists=1, view=True))
 def unsqueeze(context, node) -> None:
     x = context.value(node, 0)
     axes = context.ints(node, 1, "axes") or []
@@ -160,7 +188,11 @@ def unsqueeze(context, node) -> None:
     context.view(node, x.name, [1 if k in chosen else next(rest) for k in range(rank)])
 
 
-@onnx_rule("Transpose", moves=True)
+def _permuted(node, inputs):
+    return np.transpose(inputs[0], node.attrs.get("perm"))
+
+
+@onnx_rule("Transpose", moves=True, fold=Fold(_permuted, view=True))
 def transpose(context, node) -> None:
     x = context.value(node, 0)
     rank = len(x.shape)
@@ -175,7 +207,25 @@ def transpose(context, node) -> None:
     copy_of(context, node, [x], *permuted(x.shape, perm))
 
 
-@onnx_rule("Slice", moves=True)
+def _sliced(node, inputs):
+    data = inputs[0]
+    if "starts" in node.attrs:
+        starts, ends = node.attrs["starts"], node.attrs["ends"]
+        axes, steps = node.attrs.get("axes"), None
+    else:
+        starts, ends = inputs[1].tolist(), inputs[2].tolist()
+        axes = inputs[3].tolist() if len(inputs) > 3 and inputs[3] is not None else None
+        steps = inputs[4].tolist() if len(inputs) > 4 and inputs[4] is not None else None
+    where = [slice(None)] * data.ndim
+    for k, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        axis = int(axes[k]) if axes is not None else k
+        step = int(steps[k]) if steps is not None else 1
+        bound = None if step < 0 and end < -data.shape[axis] else int(end)
+        where[axis] = slice(int(start), bound, step)
+    return data[tuple(where)]
+
+
+@onnx_rule("Slice", moves=True, fold=Fold(_sliced, lists=1, view=True))
 def slice_(context, node) -> None:
     x = context.value(node, 0)
     starts, ends = context.ints(node, 1, "starts"), context.ints(node, 2, "ends")
@@ -201,7 +251,19 @@ def slice_(context, node) -> None:
     copy_of(context, node, [x], shape, [(0, offset, 0, shape, steps_of, contiguous(shape))])
 
 
-@onnx_rule("Split", moves=True)
+def _split(node, inputs):
+    axis = node.attrs.get("axis", 0)
+    sizes = node.attrs.get("split")
+    if len(inputs) > 1 and inputs[1] is not None:
+        sizes = inputs[1].tolist()
+    size, parts = inputs[0].shape[axis], len(node.outputs)
+    if sizes is None:
+        step = -(-size // parts)
+        sizes = [step] * (size // step) + ([size % step] if size % step else [])
+    return np.split(inputs[0], np.cumsum(sizes)[:-1].astype(int), axis=axis)
+
+
+@onnx_rule("Split", moves=True, fold=Fold(_split, lists=1, view=True))
 def split(context, node) -> None:
     x = context.value(node, 0)
     axis = node.axis(node.attrs.get("axis", 0), len(x.shape))
@@ -222,7 +284,15 @@ def split(context, node) -> None:
         start += size
 
 
-@onnx_rule("Concat", moves=True, variadic=True)
+def _concatenated(node, inputs):
+    return np.concatenate(inputs, axis=node.attrs["axis"])
+
+
+def _sizes(node, inputs) -> int:
+    return sum(x.size for x in inputs)
+
+
+@onnx_rule("Concat", moves=True, variadic=True, fold=Fold(_concatenated, _sizes))
 def concat(context, node) -> None:
     parts = [context.value(node, k) for k in range(len(node.inputs))]
     axis = node.axis(node.attrs["axis"], len(parts[0].shape))
@@ -241,7 +311,19 @@ def concat(context, node) -> None:
     copy_of(context, node, parts, *joined([part.shape for part in parts], axis))
 
 
-@onnx_rule("Expand", moves=True, sizes=(1,))
+def _target(node, inputs) -> tuple[int, ...]:
+    return sizes_of(node, np.broadcast_shapes(inputs[0].shape, sizes_of(node, inputs[1])))
+
+
+def _expanded(node, inputs):
+    return np.broadcast_to(inputs[0], _target(node, inputs)).copy()
+
+
+def _expanded_size(node, inputs) -> int:
+    return prod(_target(node, inputs))
+
+
+@onnx_rule("Expand", moves=True, sizes=(1,), fold=Fold(_expanded, _expanded_size, lists=1))
 def expand(context, node) -> None:
     x = context.value(node, 0)
     target = context.ints(node, 1)

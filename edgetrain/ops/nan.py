@@ -8,12 +8,13 @@ diverged, and should not continue with zeros.
 import numpy as np
 
 from .elementwise import scalar
+from .folding import elementwise
 from .onnx_ops import onnx_rule
 
 _ENDS = {1: "positive", -1: "negative"}
 
 
-@onnx_rule("IsNaN")
+@onnx_rule("IsNaN", fold=elementwise(np.isnan))
 def is_nan(context, node) -> None:
     x = context.value(node, 0)
     if _is_sound_softmax(context, node, x.name):

@@ -158,6 +158,35 @@ def images(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collectio
     return range(1, rank), "an axis of channels or of the image"
 
 
+Arrays = list[Any]  # constant inputs of a node; None for an input that is left out
+
+
+def _widest(node: OnnxNode, inputs: Arrays) -> int:
+    return max(x.itemsize for x in inputs if x is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """How numpy computes a node whose inputs are constants.
+
+    Attributes:
+      run: function (node, inputs) -> the output, or a list of outputs.
+      elements: function (node, inputs) -> number of elements of the outputs, known before they are
+        computed; None: as many as the largest input has.
+      work: cost of an element.
+      lists: index from which inputs are lists of sizes, axes or positions; None: no input is.
+      itemsize: function (node, inputs) -> upper bound of the bytes of an element of the outputs.
+      view: whether the outputs share the memory of an input.
+    """
+
+    run: Callable[[OnnxNode, Arrays], Any]
+    elements: Callable[[OnnxNode, Arrays], int] | None = None
+    work: int = 1
+    lists: int | None = None
+    itemsize: Callable[[OnnxNode, Arrays], int] = _widest
+    view: bool = False
+
+
 class Use(Enum):
     """What constants among an op's `weights` are in a file that does not name its parameters."""
 
@@ -183,6 +212,7 @@ class OnnxOp:
     Attributes:
       rule: rewrites a node into ir nodes; None if only constants may reach it.
       measure: what it says about a shape, for ops that read nothing else of their input.
+      fold: how it is computed once if its inputs are constants; None: by its rule, at every step.
       weights: inputs whose initializers are parameters if there is no metadata.
       use: what constants at these inputs are.
       buffers: inputs whose initializers are running statistics.
@@ -213,6 +243,7 @@ class OnnxOp:
 
     rule: Callable[[ImportContext, OnnxNode], None] | None = None
     measure: Callable[[OnnxNode, Sequence[int]], Any] | None = None
+    fold: Fold | None = None
     weights: tuple[int, ...] = ()
     use: Use = Use.WEIGHTS
     buffers: tuple[int, ...] = ()
@@ -235,6 +266,11 @@ class OnnxOp:
     joined: Joined = no_axes
     integers: tuple[int, ...] = ()
     ordered: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether nodes of this type can be imported, some only if their inputs are constants."""
+        return any((self.rule, self.measure, self.fold))
 
     @property
     def passes(self) -> bool:
@@ -288,6 +324,11 @@ def onnx_op(op_type: str) -> OnnxOp:
 def onnx_names() -> list[str]:
     """ONNX op types that have a rule."""
     return sorted(name for name, op in _ONNX.items() if op.rule)
+
+
+def fold_names() -> list[str]:
+    """ONNX op types that are folded if their inputs are constants."""
+    return sorted(name for name, op in _ONNX.items() if op.fold)
 
 
 def joined(context: ImportContext, node: OnnxNode, rank: int) -> tuple[Collection[int], str]:

@@ -1,16 +1,27 @@
 """Tile, DepthToSpace, SpaceToDepth, CumSum: views, copies and running sums."""
 
+import numpy as np
+
 from ..ir import Node
 from . import samples
+from .folding import sizes_of
 from .integers import as_floats, as_integers, computed
 from .movement import copy_of
-from .onnx_ops import OnnxNode, images, onnx_rule
+from .onnx_ops import Fold, OnnxNode, images, onnx_rule
 from .registry import Op, register
 from .softmax import split_at
-from .strides import permuted
+from .strides import permuted, prod
 
 
-@onnx_rule("Tile", moves=True)
+def _tiled(node, inputs):
+    return np.tile(inputs[0], inputs[1].astype(np.int64))
+
+
+def _tiled_size(node, inputs) -> int:
+    return inputs[0].size * prod(sizes_of(node, inputs[1]))
+
+
+@onnx_rule("Tile", moves=True, fold=Fold(_tiled, _tiled_size, lists=1))
 def tile(context, node) -> None:
     """An expansion between two views; the gradient sums over repeats."""
     x, repeats = context.value(node, 0), context.ints(node, 1)
@@ -81,7 +92,15 @@ def _summed(context, node: OnnxNode, rank: int) -> tuple[list[int], str]:
     return [node.axis(axis, rank) for axis in context.ints(node, 1) or []], "summed over"
 
 
-@onnx_rule("CumSum", joined=_summed)
+def _running(node, inputs):
+    data, axis = inputs[0], int(inputs[1].ravel()[0])
+    turned = np.flip(data, axis) if node.attrs.get("reverse", 0) else data
+    out = np.cumsum(turned, axis, dtype=data.dtype)
+    out = out - turned if node.attrs.get("exclusive", 0) else out
+    return np.flip(out, axis) if node.attrs.get("reverse", 0) else out
+
+
+@onnx_rule("CumSum", joined=_summed, fold=Fold(_running, work=8))
 def cumsum(context, node) -> None:
     x, axis = context.value(node, 0), context.ints(node, 1)
     if not axis:

@@ -1,11 +1,14 @@
 """Reductions over any axes. Saved: nothing for sum and mean, input and output for max and min."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from ..ir import Node
 from . import samples
-from .onnx_ops import onnx_rule
+from .folding import axes_of, nothing
+from .onnx_ops import Fold, onnx_rule
 from .registry import Op, register
 from .strides import contiguous, merged, prod, spread
 from .structure import Structure
@@ -99,7 +102,28 @@ def reduced_shape(context, node, x) -> tuple[tuple[int, ...], list[int], list[in
     return tuple(axes), kept if node.attrs.get("keepdims", 1) else dropped, kept
 
 
-@onnx_rule(*KINDS, integers=(0,))
+def _of_constants(function: Callable) -> Fold:
+    def run(node, inputs):
+        axes = axes_of(node, inputs)
+        if not axes and node.attrs.get("noop_with_empty_axes", 0):
+            return inputs[0]
+        keep = bool(node.attrs.get("keepdims", 1))
+        return np.asarray(function(inputs[0], axis=tuple(axes) if axes else None, keepdims=keep))
+
+    return Fold(run, nothing, lists=1)
+
+
+def _average(array, axis, keepdims):
+    """The mean; of integers, rounded towards zero."""
+    result = np.mean(array, axis=axis, keepdims=keepdims)
+    return result if array.dtype.kind == "f" else np.trunc(result).astype(array.dtype)
+
+
+@onnx_rule("ReduceSum", integers=(0,), fold=_of_constants(np.sum))
+@onnx_rule("ReduceMean", integers=(0,), fold=_of_constants(_average))
+@onnx_rule("ReduceMax", integers=(0,), fold=_of_constants(np.max))
+@onnx_rule("ReduceMin", integers=(0,), fold=_of_constants(np.min))
+@onnx_rule("ReduceProd", integers=(0,), fold=_of_constants(np.prod))
 def reduce(context, node) -> None:
     x = context.value(node, 0)
     result = reduced_shape(context, node, x)

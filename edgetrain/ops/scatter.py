@@ -12,10 +12,10 @@ import numpy as np
 
 from ..ir import Node, Value
 from . import samples
-from .gather import computed_rows, element_numbers, every_row, known_rows
+from .gather import chosen, computed_rows, element_numbers, every_row, known_rows
 from .integers import as_floats, as_integers, number
 from .movement import copy_of
-from .onnx_ops import onnx_rule
+from .onnx_ops import Fold, onnx_rule
 from .registry import Adding, register
 from .strides import prod
 
@@ -58,7 +58,16 @@ def _indexed(context, node, rank: int) -> tuple[range, str]:
     return range(rank), "written by index"
 
 
-@onnx_rule("ScatterND", weights=(0, 2), joined=_indexed)
+def _replaced(node, inputs):
+    data, index, updates = inputs
+    if node.attrs.get("reduction", "none") not in ("none", b"none"):
+        raise node.fail(f"reduction {node.attrs['reduction']!r}", "none for constants")
+    out = np.array(data)
+    out[chosen(node, data, index)] = updates
+    return out
+
+
+@onnx_rule("ScatterND", weights=(0, 2), joined=_indexed, fold=Fold(_replaced, work=16))
 def scatter_nd(context, node) -> None:
     x, u, known = context.value(node, 0), context.value(node, 2), context.const(node, 1)
     lead = known.shape if known is not None else context.value(node, 1).shape

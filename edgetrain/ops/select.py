@@ -11,7 +11,8 @@ from ..ir import Node, Value
 from . import samples
 from .composed import Nodes
 from .elementwise import broadcasting, elements
-from .onnx_ops import Use, onnx_rule
+from .folding import elementwise
+from .onnx_ops import Fold, Use, onnx_rule
 from .registry import Op, register
 from .strides import contiguous, prod
 from .structure import Structure
@@ -63,21 +64,30 @@ register(Where("where", "mask a b -> y", broadcasting, samples=samples.apart))
 register(Op("mask_keep", "mask dy -> dx", broadcasting, in_place=((0, 1),)))
 
 
-@onnx_rule("Less", "LessOrEqual", "Greater", "GreaterOrEqual", settings=(0, 1), ordered=True)
-@onnx_rule("Equal", "And", "Or", "Xor", settings=(0, 1))
+_ORDER: dict[str, Any] = {"settings": (0, 1), "ordered": True}
+
+
+@onnx_rule("Less", **_ORDER, fold=elementwise(np.less))
+@onnx_rule("LessOrEqual", **_ORDER, fold=elementwise(np.less_equal))
+@onnx_rule("Greater", **_ORDER, fold=elementwise(np.greater))
+@onnx_rule("GreaterOrEqual", **_ORDER, fold=elementwise(np.greater_equal))
+@onnx_rule("Equal", settings=(0, 1), fold=elementwise(np.equal))
+@onnx_rule("And", settings=(0, 1), fold=elementwise(np.logical_and))
+@onnx_rule("Or", settings=(0, 1), fold=elementwise(np.logical_or))
+@onnx_rule("Xor", settings=(0, 1), fold=elementwise(np.logical_xor))
 def compare(context, node) -> None:
     a, b = context.value(node, 0), context.value(node, 1)
     shape = np.broadcast_shapes(a.shape, b.shape)
     context.emit(node, COMPARISONS[node.op_type], [a, b], [shape], dtype="u8")
 
 
-@onnx_rule("Not")
+@onnx_rule("Not", fold=elementwise(np.logical_not))
 def logical_not(context, node) -> None:
     x = context.value(node, 0)
     context.emit(node, "truth", [x], [x.shape], {"want": 0}, dtype="u8")
 
 
-@onnx_rule("Where", weights=(1, 2), use=Use.FORMULA)
+@onnx_rule("Where", weights=(1, 2), use=Use.FORMULA, fold=elementwise(np.where, 4))
 def where(context, node) -> None:
     known = context.const(node, 0)
     if known is not None and known.size and known.all() == known.any():
@@ -104,7 +114,12 @@ def _matrices(context, node, rank: int) -> tuple[range, str]:
     return range(rank - 2, rank), "an axis of the matrices"
 
 
-@onnx_rule("Trilu", joined=_matrices)
+def _triangle(node, inputs):
+    k = int(inputs[1].ravel()[0]) if len(inputs) > 1 and inputs[1] is not None else 0
+    return np.triu(inputs[0], k) if node.attrs.get("upper", 1) else np.tril(inputs[0], k)
+
+
+@onnx_rule("Trilu", joined=_matrices, fold=Fold(_triangle))
 def trilu(context, node) -> None:
     """x above or below a diagonal, else zero."""
     x = context.value(node, 0)
@@ -126,7 +141,29 @@ _FLOATS, _BOOL, _INTEGERS = (1, 10, 11, 16), 9, (2, 3, 4, 5, 6, 7, 12, 13)
 _NARROW = {2: 8, 3: -8, 4: 16, 5: -16}
 
 
-@onnx_rule("Cast", "CastLike", converts=True)
+# ONNX element type -> numpy type; bfloat16 is widened to float32.
+_NUMPY = {
+    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64,
+    9: np.bool_, 10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64, 16: np.float32,
+}  # fmt: skip
+
+
+def _numpy_type(node) -> type:
+    code = int(node.attrs["to"])
+    if code not in _NUMPY:
+        raise node.fail(f"element type {code}", "a numeric or boolean type")
+    return _NUMPY[code]
+
+
+_CAST = Fold(
+    lambda node, inputs: inputs[0].astype(_numpy_type(node)),
+    itemsize=lambda node, inputs: np.dtype(_numpy_type(node)).itemsize,
+)
+_CAST_LIKE = Fold(lambda node, inputs: inputs[0].astype(inputs[1].dtype))
+
+
+@onnx_rule("Cast", converts=True, fold=_CAST)
+@onnx_rule("CastLike", converts=True, fold=_CAST_LIKE)
 def cast(context, node) -> None:
     """Types are of three kinds: floats, integers and booleans. Integers keep the bits that fit."""
     x = context.value(node, 0)

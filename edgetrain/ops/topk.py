@@ -1,10 +1,13 @@
 """TopK, ArgMax and ArgMin along an axis. Saved: the indices."""
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from . import samples
 from .integers import as_floats, as_integers
-from .onnx_ops import axis_of, onnx_rule
+from .onnx_ops import Fold, axis_of, onnx_rule
 from .registry import Adding, Op, register
 from .softmax import split_at
 
@@ -48,7 +51,19 @@ def topk(context, node) -> None:
     as_integers(context, node, context.named(out), 0)
 
 
-@onnx_rule("ArgMax", "ArgMin")
+def _extreme(function: Callable) -> Fold:
+    def run(node, inputs):
+        axis, data = node.attrs.get("axis", 0), inputs[0]
+        last = bool(node.attrs.get("select_last_index", 0))
+        result = function(np.flip(data, axis) if last else data, axis=axis)
+        result = data.shape[axis] - 1 - result if last else result
+        return np.expand_dims(result, axis) if node.attrs.get("keepdims", 1) else result
+
+    return Fold(run, work=8)
+
+
+@onnx_rule("ArgMax", fold=_extreme(np.argmax))
+@onnx_rule("ArgMin", fold=_extreme(np.argmin))
 def arg(context, node) -> None:
     x = context.value(node, 0)
     axis = node.axis(node.attrs.get("axis", 0), len(x.shape))

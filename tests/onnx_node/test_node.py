@@ -4,9 +4,9 @@ import onnx
 import pytest
 
 from benchmarks import node_counts
-from edgetrain.ops.onnx_ops import onnx_names
+from edgetrain.ops.onnx_ops import fold_names, onnx_names
 
-from .runner import LEFT_OUT, PASSED, RANDOM, REFUSED, WRONG, every_case, run_case
+from .runner import LEFT_OUT, PASSED, RANDOM, REFUSED, WRONG, every_case, run_case, run_fold
 
 # Listed ops without a node test that can pass here -> the reason.
 WITHOUT = {
@@ -20,7 +20,7 @@ def test_node_tests_pass_or_are_refused_with_a_reason_and_counted():
 
     `python -m benchmarks.docs node-tests` rewrites the table.
     """
-    verdicts = [run_case(case) for case in every_case()]
+    verdicts = [run_case(case) for case in every_case(onnx_names())]
     assert [v for v in verdicts if v.outcome == WRONG] == []  # neither a wrong value nor a crash
 
     passed = {v.op_type for v in verdicts if v.outcome == PASSED}
@@ -34,3 +34,9 @@ def test_node_tests_pass_or_are_refused_with_a_reason_and_counted():
     if f"onnx {onnx.__version__}:" not in node_counts.written()[0]:
         pytest.skip(f"the table is not of onnx {onnx.__version__}")
     assert node_counts.written() == list(node_counts.lines(verdicts))
+
+
+def test_constants_are_folded_to_what_the_standard_says():
+    verdicts = [verdict for case in every_case(fold_names()) if (verdict := run_fold(case))]
+    assert [v for v in verdicts if v.outcome == WRONG] == []
+    assert set(fold_names()) == {v.op_type for v in verdicts if v.outcome == PASSED}

@@ -18,7 +18,7 @@ from ...ops.allowance import Allowance, check_list
 from ...ops.integers import as_floats, in_kind_of
 from ...ops.model import InputSpec, Model, check_dims
 from ...ops.onnx_ops import OnnxNode, Subgraph, onnx_op
-from .fold import FOLDS, fold, own_nbytes
+from .fold import fold, own_nbytes
 from .makers import Makers
 
 MAX_NODES = 20_000  # of one graph; the planner's time grows faster than linearly
@@ -73,7 +73,7 @@ def bound_context(
             context.run(node)
     except ModelError:
         rest = nodes[index:]
-        context.unsupported += [n for n in rest if not _is_known(n.op_type)]
+        context.unsupported += [n for n in rest if not onnx_op(n.op_type).known]
         if not context.unsupported:
             raise
     if context.unsupported:
@@ -90,11 +90,6 @@ def _needed(nodes: Sequence[OnnxNode], outputs: Sequence[str]) -> list[OnnxNode]
             out.append(node)
             wanted.update(node.inputs)
     return out[::-1]
-
-
-def _is_known(op_type: str) -> bool:
-    op = onnx_op(op_type)
-    return bool(op.rule or op.measure or op_type in FOLDS)
 
 
 def _unsupported(nodes: Sequence[OnnxNode], opset: int) -> str:
@@ -452,15 +447,16 @@ class Context(Makers):
 
     def _folded(self, node: OnnxNode) -> bool:
         """Fold the node if its inputs are constant; returns whether it was folded."""
-        if (measure := onnx_op(node.op_type).measure) is not None:
+        op = onnx_op(node.op_type)
+        if op.measure is not None:
             value = self._consts.get(node.inputs[0])
             shape = self.value(node, 0).shape if value is None else value.shape
-            self.fold(node, 0, np.array(measure(node, shape), np.int64))
+            self.fold(node, 0, np.array(op.measure(node, shape), np.int64))
             self._varying.update(node.outputs if value is None else ())
             return True
         known = [self._consts.get(name) if name else None for name in node.inputs]
         complete = all(c is not None or not n for c, n in zip(known, node.inputs, strict=True))
-        if not complete or node.op_type not in FOLDS:
+        if not complete or op.fold is None:
             return False
         varies = not self._varying.isdisjoint(node.inputs)
         memory = self._model.memory

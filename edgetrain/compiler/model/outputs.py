@@ -11,7 +11,6 @@ from ...errors import ModelError
 from ...ops.model import Model
 from ...ops.onnx_ops import onnx_op
 from ...program.trained import with_tensors
-from ..bind.fold import FOLDS
 
 
 def computable(model: Model) -> Model:
@@ -52,7 +51,7 @@ def _computable(model: Model) -> tuple[str, ...]:
     for node in model.nodes:
         given = data.intersection(node.inputs)
         op = onnx_op(node.op_type)
-        known = op.rule or op.measure or (node.op_type in FOLDS and not given)
+        known = op.known if not given else op.rule or op.measure
         if not known or lost.intersection(node.inputs):
             lost.update(node.outputs)
         if given and not op.measure:
