@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgetrain.errors import ProgramError
+from edgetrain.kernels import registry
 from edgetrain.kernels.elementwise.binary import BINARY, GRADIENTS
+from edgetrain.kernels.elementwise.pair_formulas import PAIRS
 
 from . import geometry, naive_binary
 from .harness import DTYPES, call, control, same_for_threads
@@ -133,3 +135,10 @@ def test_binary_refuses_strides_that_leave_an_operand():
             "bin_add", dict.fromkeys("ABS", "f32"), a=a, b=a, y=(4,), na=8, nb=8,
             **(integers | {"sb0": -1, "d0": 2}),
         )  # fmt: skip
+
+
+def test_an_added_function_gives_its_kernels_their_revision():
+    for row in PAIRS.values():
+        labels = (f"bin_{row.name}", *(f"bgrad_{rule}" for rule in row.rules))
+        kernels = [kernel for label in labels for kernel in registry.variants(label)]
+        assert {kernel.revision for kernel in kernels} == {row.revision}

@@ -24,6 +24,8 @@ GRADIENTS = {
     "fmod_b": "ab",
     "mod_b": "ab",
 } | {name: reads_of(vjp) for row in PAIRS.values() for name, vjp in row.vjps.items()}
+# function or gradient of an added row -> revision of its kernel
+_REVISIONS = {name: row.revision for row in PAIRS.values() for name in (row.name, *row.rules)}
 ROW = 32  # elements in a row that are worth a loop of their own
 TOGETHER = 4  # rows of terms that are added at once
 BINARY = ("add", "sub", "mul", "div", "pow", "min", "max", "fmod", "mod", *PAIRS)
@@ -193,11 +195,11 @@ def _register() -> None:
     operands = "a:r:A[na] b:r:B[nb] y:w:S[prod(d)] na nb d[6] sa[6]=signed sb[6]=signed"
     check = "least(d) > 0;covers(na, 0, d, sa);covers(nb, 0, d, sb)"
     for name in BINARY:
-        kernel(f"bin_{name}", operands, check=check)(_binary(name))
+        facts = {"check": check, "revision": str(_REVISIONS.get(name, 1))}
+        kernel(f"bin_{name}", operands, **facts)(_binary(name))
     for name, reads in GRADIENTS.items():
-        kernel(f"bgrad_{name}", _gradient_operands(reads), check=_gradient_check(reads))(
-            _gradient(name)
-        )
+        facts = {"check": _gradient_check(reads), "revision": str(_REVISIONS.get(name, 1))}
+        kernel(f"bgrad_{name}", _gradient_operands(reads), **facts)(_gradient(name))
     when = "lanes > 1 and k5 == prod(k) and k5 >= 8 and ky5 == 1"
     declaration = {"variant": "columns", "when": when, "check": _gradient_check("")}
     kernel("bgrad_id", _gradient_operands(""), **declaration)(_columns)

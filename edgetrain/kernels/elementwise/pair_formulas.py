@@ -36,6 +36,7 @@ class Pair:
       name: of the op; its kernels are bin_NAME, bgrad_NAME_a and bgrad_NAME_b.
       value, vjp_a, vjp_b: see the module docstring.
       onnx: the ONNX op type of this function, with two or more operands.
+      revision: of its kernels; raised if their bits change.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Pair:
     vjp_a: Callable
     vjp_b: Callable
     onnx: str = ""
+    revision: int = 1
 
     @property
     def rules(self) -> tuple[str, str]:
