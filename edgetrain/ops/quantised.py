@@ -17,7 +17,7 @@ def moves_integers(op_type: str) -> bool:
     return op.picks or op.moves and not op.variadic
 
 
-@onnx_rule("QuantizeLinear", converts=True)
+@onnx_rule("QuantizeLinear", converts=True, settings=(1, 2))
 def quantize_linear(context, node) -> None:
     """One kernel if scale and zero point are scalars, otherwise also a division and a product."""
     known = context.const(node, 0)
@@ -83,7 +83,7 @@ def _by_channel(context, node, x, scale: np.ndarray, offset: np.ndarray) -> None
     then("mul", steps, last=True)
 
 
-@onnx_rule("DequantizeLinear", converts=True)
+@onnx_rule("DequantizeLinear", converts=True, settings=(1, 2))
 def dequantize_linear(context, node) -> None:
     """Its input is already a float, unless it is a constant with a scale: (q - zero) * scale."""
     known = context.const(node, 0)

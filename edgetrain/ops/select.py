@@ -163,7 +163,7 @@ _CAST_LIKE = Fold(lambda node, inputs: inputs[0].astype(inputs[1].dtype))
 
 
 @onnx_rule("Cast", converts=True, fold=_CAST)
-@onnx_rule("CastLike", converts=True, fold=_CAST_LIKE)
+@onnx_rule("CastLike", converts=True, settings=(1,), fold=_CAST_LIKE)
 def cast(context, node) -> None:
     """Types are of three kinds: floats, integers and booleans. Integers keep the bits that fit."""
     x = context.value(node, 0)
