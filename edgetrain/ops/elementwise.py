@@ -110,6 +110,7 @@ _FOLDS = {
 
 
 def unary(context, node) -> None:
+    """The rule of every function of one number."""
     row = UNARY[node.op_type]
     node.check_form(1, [name for name, _ in (row.a, row.b) if name])
     x = context.value(node, 0)
