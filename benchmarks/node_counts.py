@@ -31,9 +31,7 @@ def lines(verdicts: Iterable[Verdict] | None = None) -> Iterator[str]:
     Args:
       verdicts: one per case; None runs the cases.
     """
-    found = (
-        list(verdicts) if verdicts is not None else [run_case(c) for c in every_case(onnx_names())]
-    )
+    found = list(map(run_case, every_case(onnx_names())) if verdicts is None else verdicts)
     counts = Counter((v.op_type, v.outcome) for v in found)
     whole = Counter(v.outcome for v in found)
     yield (

@@ -70,6 +70,7 @@ SHARED = (
     "strides",
     "registry",
     "onnx_ops",
+    "folding",
     "batch_axis",
     "model",
 )
