@@ -9,12 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from onnx import GraphProto, NodeProto, helper
 
 
-def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+def subgraphs(node: NodeProto) -> Sequence[GraphProto]:
     """The branches of a node."""
+    if not node.attribute:
+        return ()
+    graphs: list[GraphProto] = []
     for attribute in node.attribute:
         if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+            graphs.append(attribute.g)
+        graphs.extend(attribute.graphs)
+    return graphs
 
 
 def flat(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
@@ -46,7 +50,7 @@ def needed(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto
 
 def hoist(graph: GraphProto) -> None:
     """Move the constants of all branches to `graph`, and make names in branches unique."""
-    if any(True for node in graph.node for _ in subgraphs(node)):
+    if any(map(subgraphs, graph.node)):
         _Hoist(graph).run()
 
 

@@ -50,9 +50,9 @@ class Classical:
         self._makers: dict[str, OnnxNode] = {}
         self._scores: dict[str, str] = {}  # output of a logistic -> its argument
         for node in nodes:
-            rewrite = getattr(self, f"_{node.op_type.rpartition('.')[2].lower()}", None)
-            if node.domain != DOMAIN:
-                rewrite = self._both_classes if node.op_type == "Concat" else None
+            rewrite = self._both_classes if node.op_type == "Concat" else None
+            if node.domain == DOMAIN:
+                rewrite = getattr(self, f"_{node.op_type.rpartition('.')[2].lower()}", None)
             if rewrite is None or not rewrite(node):
                 self._add(node)
 
@@ -63,7 +63,8 @@ class Classical:
 
     def _add(self, node: OnnxNode) -> None:
         self.nodes.append(node)
-        self._makers |= dict.fromkeys(node.outputs, node)
+        for name in node.outputs:
+            self._makers[name] = node
 
     def _unique(self, name: str) -> str:
         while name in self._taken:

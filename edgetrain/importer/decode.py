@@ -247,16 +247,16 @@ def _plain_casts(nodes: Sequence[OnnxNode], graph: onnx.GraphProto) -> list[Onnx
 
 def _node(node: onnx.NodeProto, index: int, path: Path, depth: int) -> OnnxNode:
     """A plain node; values that its branches use from the outer graph follow its inputs."""
-    name = node.name or f"{node.op_type}_{index}"
-    attrs = {a.name: _attribute(a, name, path, depth) for a in node.attribute}
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    op_type = node.op_type if not domain else f"{domain}.{node.op_type}"
-    captured: dict[str, None] = {}
-    for part in attrs.values():
-        if isinstance(part, Subgraph):
-            captured |= dict.fromkeys(_captured(part))
-    inputs, function = (*node.input, *captured), function_of(node)
-    return OnnxNode(name, op_type, inputs, tuple(node.output), attrs, domain, function)
+    op_type, domain = node.op_type, node.domain
+    name = node.name or f"{op_type}_{index}"
+    domain = "" if domain == "ai.onnx" else domain
+    op_type = f"{domain}.{op_type}" if domain else op_type
+    inputs, attrs = tuple(node.input), {}
+    if node.attribute:
+        attrs = {a.name: _attribute(a, name, path, depth) for a in node.attribute}
+        parts = [part for part in attrs.values() if isinstance(part, Subgraph)]
+        inputs += tuple(dict.fromkeys(n for part in parts for n in _captured(part)))
+    return OnnxNode(name, op_type, inputs, tuple(node.output), attrs, domain, function_of(node))
 
 
 def _captured(part: Subgraph) -> list[str]:

@@ -12,7 +12,7 @@ import onnx.inliner
 
 from ..errors import ModelError
 from ..ops.onnx_ops import onnx_op
-from .branches import flat
+from .branches import flat, subgraphs
 
 MAX_LEVELS = 256
 _MOST_ROUNDS = 8  # of expansion: definitions use ops that have definitions
@@ -135,9 +135,8 @@ def _definition(name: str, version: int) -> Any:
 def _set_defaults(nodes: Iterable[onnx.NodeProto], schema: Any) -> None:
     """Write out attributes left at their defaults, because bodies read them."""
     for node in nodes:
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs) if _has_graph(attribute) else ():
-                _set_defaults(graph.node, schema)
+        for graph in subgraphs(node):
+            _set_defaults(graph.node, schema)
         if (_domain(node.domain), node.op_type) == ("", schema.name):
             given = {attribute.name for attribute in node.attribute}
             node.attribute.extend(
@@ -189,13 +188,8 @@ def called(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
     """Functions called by the nodes, including those in branches."""
     for node in nodes:
         yield _domain(node.domain), node.op_type, node.overload
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs) if _has_graph(attribute) else ():
-                yield from called(graph.node)
-
-
-def _has_graph(attribute: onnx.AttributeProto) -> bool:
-    return attribute.HasField("g") or bool(attribute.graphs)
+        for graph in subgraphs(node):
+            yield from called(graph.node)
 
 
 def _domain(name: str) -> str:

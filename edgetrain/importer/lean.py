@@ -12,6 +12,7 @@ import onnx
 from onnx import AttributeProto, TensorProto
 
 from ..errors import ModelError
+from .branches import subgraphs
 from .outline import INNER, Field, fields
 
 HERE = "\0"  # the location of data in the model's own file; no file has this name
@@ -125,13 +126,14 @@ def tensors_of(graph: onnx.GraphProto) -> Iterator[TensorProto]:
 def tensors_in(nodes) -> Iterator[TensorProto]:
     """Tensors in attributes of nodes, including those in branches."""
     for node in nodes:
+        if not node.attribute:
+            continue
         for attribute in node.attribute:
             if attribute.type == AttributeProto.TENSOR:
                 yield attribute.t
             yield from attribute.tensors
-            for graph in (attribute.g, *attribute.graphs):
-                if graph.node or graph.initializer:
-                    yield from tensors_of(graph)
+        for graph in subgraphs(node):
+            yield from tensors_of(graph)
 
 
 def check_numbers(proto: onnx.ModelProto, label: str) -> None:

@@ -20,7 +20,7 @@ from ..units.public import as_path, public
 from .branches import flat, subgraphs
 from .decode import decode
 from .external import check_total
-from .functions import called, check_functions, expanded, inlined
+from .functions import check_functions, expanded, inlined
 from .lean import MAX_LEAN_NBYTES, check_numbers, read_lean, tensors_of
 from .names import check_names
 from .outline import MAX_NODES, check_outline
@@ -114,7 +114,7 @@ def parse(data: bytes, label: str) -> onnx.ModelProto:
     given, proto = proto, expanded(_inlined(proto, label), LIFTED)
     if proto is not given:
         check_total(tensors_of(proto.graph))
-    if sum(1 for _ in called(proto.graph.node)) > MAX_NODES:
+    if sum(1 for _ in flat(proto.graph.node)) > MAX_NODES:
         raise ModelError(f"{label}: more than {MAX_NODES} nodes, branches included.")
     _check_sparse(proto.graph, label)
     try:
@@ -166,10 +166,10 @@ def _checked(proto: onnx.ModelProto) -> onnx.ModelProto:
     version = max((o.version for o in copy.opset_import if o.domain in _DOMAINS), default=1)
     ops = {node.op_type for node in flat(copy.graph.node) if node.domain in _DOMAINS}
     back = {op for op in ops if onnx_op(op).rule and _came_back(op, version)}
-    for node in flat(copy.graph.node):
-        if node.domain in _DOMAINS and node.op_type in back:
-            node.domain = _UNCHECKED
     if back:
+        for node in flat(copy.graph.node):
+            if node.domain in _DOMAINS and node.op_type in back:
+                node.domain = _UNCHECKED
         copy.opset_import.add(domain=_UNCHECKED, version=1)
     return copy
 

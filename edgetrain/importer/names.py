@@ -10,6 +10,7 @@ import onnx
 from ..errors import ModelError
 from ..ops.model import Model
 from ..ops.onnx_ops import OnnxNode, onnx_op
+from .branches import subgraphs
 from .origin import Origin, claim, is_anonymous, scope_of
 from .usage import Usage
 
@@ -176,8 +177,7 @@ def _used_inside(node: onnx.NodeProto) -> list[str]:
     """Names read by the branches of a node."""
     return [
         name
-        for attribute in node.attribute
-        for graph in (attribute.g, *attribute.graphs)
+        for graph in subgraphs(node)
         for inner in graph.node
         for name in (*inner.input, *_used_inside(inner))
     ]

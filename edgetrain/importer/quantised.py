@@ -186,7 +186,7 @@ class _Lift:
             if self.held[first].scale.size > 1:
                 raise _fail(node, "it moves integers with one scale per channel", "one scale")
             self.held |= dict.fromkeys(node.output, self.held[first])
-        elif any(True for _ in subgraphs(node)):
+        elif subgraphs(node):
             node = self._branched(node)
         elif _is_arithmetic(node) and (computed := self._first_held(node)):
             raise _fail(node, f"it computes with integers {computed!r}", "a DequantizeLinear first")

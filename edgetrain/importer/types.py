@@ -50,8 +50,9 @@ def check_types(proto: onnx.ModelProto) -> None:
             )
         types[value.name] = kind
     opsets = {e.domain if e.domain != "ai.onnx" else "": e.version for e in proto.opset_import}
+    opset = opsets.get("", 0)
     for index, node in enumerate(proto.graph.node):
-        _follow(node, node.name or f"{node.op_type}_{index}", types, opsets.get("", 0))
+        _follow(node, index, types, opset)
     for value in proto.graph.output:
         known, declared = types.get(value.name), value.type.tensor_type.elem_type
         alike = any({known, declared} <= kinds for kinds in (FLOATS, _INTEGERS))
@@ -62,37 +63,38 @@ def check_types(proto: onnx.ModelProto) -> None:
             )
 
 
-def _follow(node: onnx.NodeProto, called: str, types: dict[str, int], opset: int) -> None:
-    if node.domain not in ("", "ai.onnx"):
-        return
-    schema = _schema(node.op_type, opset)
+def _follow(node: onnx.NodeProto, position: int, types: dict[str, int], opset: int) -> None:
+    schema = _schema(node.op_type, opset) if node.domain in ("", "ai.onnx") else None
     if schema is None:
         return
     formals, outputs, variadic = schema
     bound: dict[str, tuple[str, int]] = {}
-    for index, name in enumerate(node.input):
+    for index, name in enumerate(node.input if formals else ()):
         known = types.get(name) if name else None
-        if known is None or not formals:
+        if known is None:
             continue
         if index >= len(formals) and not variadic:
             break
         variable, allowed = formals[min(index, len(formals) - 1)]
         if allowed and known not in allowed:
             raise ModelError(
-                f"node {called!r} ({node.op_type}): input {name!r} is {_text(known)}; expected "
+                f"{_called(node, position)}: input {name!r} is {_text(known)}; expected "
                 f"{_texts(allowed)}."
             )
         first = bound.setdefault(variable, (name, known))
         if first[1] != known:
             raise ModelError(
-                f"node {called!r} ({node.op_type}): inputs {first[0]!r} and {name!r} are "
+                f"{_called(node, position)}: inputs {first[0]!r} and {name!r} are "
                 f"{_text(first[1])} and {_text(known)}; expected the same type."
             )
-    for index, name in enumerate(node.output):
-        if name and outputs:
-            made = _made(node, outputs[min(index, len(outputs) - 1)], bound)
-            if made:
-                types[name] = made
+    for index, name in enumerate(node.output if outputs else ()):
+        made = _made(node, outputs[min(index, len(outputs) - 1)], bound) if name else 0
+        if made:
+            types[name] = made
+
+
+def _called(node: onnx.NodeProto, position: int) -> str:
+    return f"node {node.name or f'{node.op_type}_{position}'!r} ({node.op_type})"
 
 
 def _made(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ops.onnx_ops import OnnxNode, Subgraph, Use, onnx_op
+from ..ops.onnx_ops import OnnxNode, OnnxOp, Subgraph, Use, onnx_op
 
 
 @dataclass
@@ -166,26 +166,21 @@ class _Scan:
     angles: dict[str, bool]
 
     def visit(self, node: OnnxNode) -> None:
-        self._pass_on(node)
-        angle = self._is_angle(node)
+        op, on_data = onnx_op(node.op_type), not self.data.isdisjoint(node.outputs)
+        self._pass_on(node, op, on_data)
+        makes = all([self.angles.get(name, False) for name in node.outputs if name])
+        angle = op.periodic or (op.passes or op.scales) and makes
         for name in node.inputs:
             self.angles[name] = angle and self.angles.get(name, True)
-        if not self.data.isdisjoint(node.outputs):
-            self._use(node, self._makes_angles(node))
+        if on_data:
+            self._use(node, op, makes)
 
-    def _makes_angles(self, node: OnnxNode) -> bool:
-        return all(self.angles.get(name, False) for name in node.outputs if name)
-
-    def _is_angle(self, node: OnnxNode) -> bool:
-        op = onnx_op(node.op_type)
-        return op.periodic or (op.passes or op.scales) and self._makes_angles(node)
-
-    def _pass_on(self, node: OnnxNode) -> None:
+    def _pass_on(self, node: OnnxNode, op: OnnxOp, on_data: bool) -> None:
         """Pass the uses of a node's results on to its operands."""
         result, outputs = self.found, node.outputs
-        op = onnx_op(node.op_type)
-        computed = self.data.isdisjoint(outputs) and op.rule is not None
-        reader = next((result.readers[n] for n in outputs if n in result.readers), None)
+        computed = not on_data and op.rule is not None
+        readers = [result.readers[n] for n in outputs if n in result.readers]
+        reader = readers[0] if readers else None
         if not (op.passes or computed or reader):
             return
         sources = set(node.inputs if op.variadic and op.moves else node.inputs[:1]) - {""}
@@ -222,29 +217,29 @@ class _Scan:
             for name in sources:
                 result.readers[name] = reader
 
-    def _use_unlisted(self, node: OnnxNode, name: str) -> None:
+    def _use_unlisted(self, node: OnnxNode, op: OnnxOp, name: str) -> None:
         """Record a use of an operand that the op's rule does not list as a weight."""
-        if onnx_op(node.op_type).passes or not name:
+        if op.passes or not name:
             return
         if name in self.data:
             self.found.parts.add(name)
         else:
             self.found.operands.setdefault(name, node.op_type)
 
-    def _use(self, node: OnnxNode, angles: bool) -> None:
+    def _use(self, node: OnnxNode, op: OnnxOp, angles: bool) -> None:
         """Record how a node that processes data uses its operands."""
         result = self.found
-        op = onnx_op(node.op_type)
         weighted, formula = op.weighted(len(node.inputs)), op.use is Use.FORMULA
         listed = {*weighted, *op.buffers, *op.settings}
-        widths = {self.products[name] for name in node.inputs if name in self.products}
+        products = self.products if op.adds else {}
+        widths = {products[name] for name in node.inputs if name in products}
         result.statistics.update(node.inputs[k] for k in op.buffers if k < len(node.inputs))
         placed = angles and self.data.intersection(node.inputs) <= self.positions
         for k, name in enumerate(node.inputs):
             if k in op.states:
                 result.states.add(name)
             if k not in listed:
-                self._use_unlisted(node, name)
+                self._use_unlisted(node, op, name)
             if k not in weighted or not name or placed:
                 continue
             if name not in self.data and (formula or op.use is Use.TERMS):

@@ -74,7 +74,7 @@ class Graph:
         names = {*self.inputs, *self.outputs}
         for node in nodes:
             names.update(node.reads, node.writes)
-        pending = list(names)
+        pending = [name for name in names if values[name].view_of]
         while pending:
             parent = values[pending.pop()].view_of
             if parent and parent not in names:

@@ -128,16 +128,24 @@ class _Found:
         infinite = any(n and self._is_constant(n, np.isinf) for n in node.inputs)
         return infinite or node.op in ("is_inf", "is_nan")
 
+    def _constant(self, name: str) -> np.ndarray | None:
+        """The numbers behind a constant or its views; None if there are none."""
+        if not name:
+            return None
+        while above := self._values[name].view_of:
+            name = above
+        array = self._arrays.get(name)
+        if array is None or not array.size or self._values[name].role != "constant":
+            return None
+        return array
+
     def _is_constant(self, name: str, test: Callable[[np.ndarray], np.ndarray]) -> bool:
-        root = name
-        while root and self._values[root].view_of:
-            root = self._values[root].view_of
-        array = self._arrays.get(root) if root else None
-        constant = array is not None and self._values[root].role == "constant"
-        return constant and array is not None and array.size > 0 and bool(np.all(test(array)))
+        array = self._constant(name)
+        return array is not None and bool(np.all(test(array)))
 
     def _is_number(self, name: str, number: float) -> bool:
-        return self._is_constant(name, lambda array: array == np.float32(number))
+        array, single = self._constant(name), np.float32(number)
+        return array is not None and array.item(0) == single and bool(np.all(array == single))
 
     def _reduced(self, name: str, op: str, shape: tuple[int, ...]) -> tuple[str, int] | None:
         """(reduced value, axis) if `name` is its reduction broadcast to `shape` along the axis."""

@@ -96,19 +96,19 @@ def proof_of(batch: int, chosen: Bindable, options: ModelOptions) -> Samples:
     if options.minibatch == 1 and not batch:  # one sample proves nothing about independence
         two = replace(options, minibatch=2)
         with contextlib.suppress(ModelError):  # the graph accepts only one sample
-            return _of_batches(chosen, two, 0)
-    result = replace(_of_batches(chosen, options, batch), batch=batch)
-    why = "" if batch or result.kind == MIXED else _differs(chosen, options)
+            return _of_batches(_Sides(chosen, two, fixed=False), two)
+    sides = _Sides(chosen, options, fixed=bool(batch))
+    result = replace(_of_batches(sides, options), batch=batch)
+    why = "" if batch or result.kind == MIXED else _differs(sides)
     return replace(result, kind=MIXED, why=why) if why else result
 
 
-def _differs(chosen: Bindable, options: ModelOptions) -> str:
+def _differs(known: "_Sides") -> str:
     """Why a batch of one or two computes something else than a larger one; "" if it does not."""
-    model = chosen.freed()
     sides = []
     for batch in (1, 2, _FEW):
         with contextlib.suppress(ModelError):  # it accepts no such batch
-            sides.append(_Side(model, options, batch))
+            sides.append(known.of(batch))
     first, *others = [(side, _computing(side)) for side in reversed(sides)]
     for side, nodes in others:
         for node, other in zip_longest(first[1], nodes):
@@ -130,10 +130,10 @@ def _computing(side: "_Side") -> list[Node]:
     return [node for node in side.graph.nodes if not op(node.op).moves_only]
 
 
-def _of_batches(chosen: Bindable, options: ModelOptions, fixed: int) -> Samples:
+def _of_batches(sides: "_Sides", options: ModelOptions) -> Samples:
     pair = None
     try:
-        pair = _Pair(chosen, options, fixed)
+        pair = _Pair(sides, options.minibatch)
         state = pair.run()
     except Mixes as mixes:
         return Samples(MIXED, why=str(mixes), axis=pair.grown() if pair else 0)
@@ -177,17 +177,40 @@ class _Side:
         return self.arrays[root] if known else None
 
 
+class _Sides:
+    """The bindings of a model that a proof compares, each made once.
+
+    Attributes:
+      fixed: whether the file accepts only one batch size.
+    """
+
+    def __init__(self, chosen: Bindable, options: ModelOptions, *, fixed: bool) -> None:
+        self.fixed = fixed
+        self._model = chosen.model if fixed else chosen.freed()
+        self._options = options
+        self._known: dict[int, _Side] = {}
+
+    def of(self, batch: int) -> _Side:
+        """The binding with this batch.
+
+        Raises:
+          ModelError: the model does not accept it.
+        """
+        if batch not in self._known:
+            self._known[batch] = _Side(self._model, self._options, batch)
+        return self._known[batch]
+
+
 class _Pair:
     """Applies the rules to both bindings of a model, node by node."""
 
-    def __init__(self, chosen: Bindable, options: ModelOptions, fixed: int) -> None:
-        model = chosen.model if fixed else chosen.freed()
-        self._sides = [_Side(model, options, options.minibatch)]
-        if fixed:
+    def __init__(self, sides: _Sides, minibatch: int) -> None:
+        self._sides = [sides.of(minibatch)]
+        if sides.fixed:
             return
-        other = _FEW + (options.minibatch == _FEW)
+        other = _FEW + (minibatch == _FEW)
         try:
-            self._sides.append(_Side(model, options, other))
+            self._sides.append(sides.of(other))
         except ModelError as error:
             raise Mixes(f"the model does not accept a batch of {other} ({error})") from error
 
@@ -316,10 +339,12 @@ class _Pair:
 
 def _alike(first: Node, last: Node) -> bool:
     """Whether two nodes have the same op and the same real numbers as attributes."""
+    if first.op != last.op or not (first.attrs or last.attrs):
+        return first.op == last.op
     one, two = (
         [v for _, v in sorted(node.attrs.items()) if isinstance(v, float)] for node in (first, last)
     )
-    return first.op == last.op and np.array_equal(one, two, equal_nan=True)
+    return np.array_equal(one, two, equal_nan=True)
 
 
 def _growth(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> tuple[int, int]:

@@ -15,7 +15,7 @@ def verify(graph: Graph) -> Graph:
     """
     _check_views(graph)
     values = graph.values
-    roots = {name: graph.root(name) for name in values}
+    roots = {name: graph.root(name) if value.view_of else name for name, value in values.items()}
     there = {name for name, value in values.items() if value.persistent}
     there.update(roots[name] for name in graph.inputs)
     names = set()
@@ -23,13 +23,14 @@ def verify(graph: Graph) -> Graph:
         if node.name in names:
             raise GraphError(f"two nodes are named {node.name!r}")
         names.add(node.name)
-        for name in (*node.reads, *node.writes):
+        reads, writes = node.reads, node.writes
+        for name in (*reads, *writes):
             if name not in values:
                 raise GraphError(f"node {node.name!r}: value {name!r} is unknown")
-        for name in node.reads:
+        for name in reads:
             if roots[name] not in there:
                 raise GraphError(f"node {node.name!r} reads {name!r} before it is written")
-        for name in node.writes:
+        for name in writes:
             there.add(roots[name])
     for name in graph.outputs:
         if roots[name] not in there:
@@ -40,7 +41,9 @@ def verify(graph: Graph) -> Graph:
 def _check_views(graph: Graph) -> None:
     for value in graph.values.values():
         name = value.view_of
-        seen = {value.name} if name else set()
+        if not name:
+            continue
+        seen = {value.name}
         while name:
             if name not in graph.values:
                 raise GraphError(f"view {value.name!r}: value {name!r} is unknown")
