@@ -62,7 +62,8 @@ class Section:
       document: its path, relative to the repository's root.
       make: computes the new lines from the old ones.
       needs: a file required to make it.
-      follows: names in `marks.SOURCES` on which its figures depend and that no quick test covers.
+      follows: names in `marks.SOURCES` or `marks.FAMILIES` on which its figures depend and that no
+        quick test covers.
     """
 
     document: str
@@ -104,12 +105,16 @@ SECTIONS: dict[str, Section] = {
         needs=module_step.NODE,
         follows=("kernels",),
     ),
-    "winograd": Section("docs/convolutions.md", lambda old: winograd.lines(), follows=("kernels",)),
+    "winograd": Section(
+        "docs/convolutions.md", lambda old: winograd.lines(), follows=("convolutions",)
+    ),
     "expanded": Section(
-        "docs/convolutions.md", lambda old: sparse_winograd.kernel_lines(), follows=("kernels",)
+        "docs/convolutions.md",
+        lambda old: sparse_winograd.kernel_lines(),
+        follows=("convolutions",),
     ),
     "densities": Section(
-        "docs/convolutions.md", lambda old: sparse_winograd.layer_lines(), follows=("kernels",)
+        "docs/convolutions.md", lambda old: sparse_winograd.layer_lines(), follows=("convolutions",)
     ),
     "boards": Section(
         "docs/convolutions.md", lambda old: boards.lines(), needs=boards.QEMU, follows=("kernels",)

@@ -15,6 +15,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgetrain.kernels.cache import closures, sources
+
 ROOT = Path(__file__).resolve().parents[1]
 # What tables depend on -> folders of its sources.
 SOURCES = {
@@ -22,6 +24,9 @@ SOURCES = {
     "planner": ("edgetrain/compiler", "edgetrain/ops"),
     "runtime": ("edgetrain/runtime", "edgetrain/data"),
 }
+# For tables that run only some kernels -> folders of these in edgetrain/kernels. Their sources are
+# those that the cache of compiled kernels compares.
+FAMILIES = {"convolutions": ("conv", "winograd")}
 _NOTICED = 0.2  # processors; an idle machine's own services take less
 UNKNOWN = "a machine that was not recorded"
 _FORM = re.compile(r"Made at ([0-9a-f]{7,40}) on (.+)\. <!-- (.+) -->")
@@ -34,7 +39,7 @@ class Mark:
     Attributes:
       commit: the latest one, at that time, that changed one of its sources.
       machine: the machine it was made on.
-      digests: name in SOURCES -> digest of those sources at that time.
+      digests: name in SOURCES or FAMILIES -> digest of those sources at that time.
     """
 
     commit: str
@@ -87,7 +92,7 @@ def now(names: Collection[str], others: OtherWork | None = None) -> Mark:
     Args:
       others: work beside it since it was begun; the machine's name ends with it.
     """
-    folders = [folder for name in names for folder in SOURCES[name]]
+    folders = [folder for name in names for folder in SOURCES.get(name) or files_of(name)]
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h", "--", *folders]
     commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     busy = others.processors() if others else 0.0
@@ -113,12 +118,19 @@ _NUMBERS = {"family": "cpu family", "model": "model"}
 def digest(name: str, root: Path = ROOT) -> str:
     """Digest of these sources' code and file names."""
     whole = hashlib.sha256()
-    for folder in SOURCES[name]:
-        for path in sorted((root / folder).rglob("*.py")):
-            whole.update(
-                f"{path.relative_to(root).as_posix()}\n{code(path.read_text())}\n".encode()
-            )
+    for path in files_of(name, root):
+        whole.update(f"{path.relative_to(root).as_posix()}\n{code(path.read_text())}\n".encode())
     return whole.hexdigest()[:12]
+
+
+def files_of(name: str, root: Path = ROOT) -> list[Path]:
+    """The files of sources in SOURCES, or of a family of this tree's kernels."""
+    if name not in FAMILIES:
+        return [p for folder in SOURCES[name] for p in sorted((root / folder).rglob("*.py"))]
+    rooms = [sources.ROOT / room for room in FAMILIES[name]]
+    modules = [f"{room.name}.{path.stem}" for room in rooms for path in room.glob("*.py")]
+    parts = {part for module in modules for part in closures.closure(module)}
+    return sorted(sources.path_of(part) for part in parts)
 
 
 def code(text: str) -> str:

@@ -165,15 +165,25 @@ def test_first_runs_of_models_that_are_not_installed_are_left_out_with_the_reaso
 
 def test_a_stock_model_with_the_same_plans_is_not_measured_again(monkeypatch):
     row, asked = listed()[0], []
-    before = {"key": "k", "loss": 1.0, "digests": {"kernels": marks.digest("kernels")}}
+    before = {"key": "k", "bits": "b", "digests": {"kernels": marks.digest("kernels")}}
+    today = {"key": "k", "bits": "b"}
 
-    def measure(what, row, path, kernels, limit, key):
-        asked.append(what)
-        return {"key": key or "other"}
+    def measure(what, row, path, kernels, limit, key=""):
+        asked.append((what, key))
+        return dict(today)
 
+    def measured(facts):
+        asked.clear()
+        result = stock.measured(row, 1, facts | {"loss": 1.0})
+        return result.get("loss") == 1.0, asked[1:]
+
+    whole = [("step", ""), ("parity", ""), ("torch", "")]
     monkeypatch.setattr(processes, "measure", measure)
-    assert stock.measured(row, 1, before) == before
-    assert asked == ["export", "step"]
-    changed = before | {"digests": {"kernels": "others"}}
-    assert stock.measured(row, 1, changed) == {"key": "other"}
-    assert asked[2:] == ["export", "step", "parity", "torch"]
+    assert measured(before) == (True, [("step", "k")])
+    other_kernels = before | {"digests": {"kernels": "others"}}
+    assert measured(other_kernels) == (True, [("step", "")])
+    assert measured(other_kernels | {"bits": "c"}) == (False, [("step", ""), *whole])
+    del other_kernels["bits"]
+    assert measured(other_kernels) == (False, whole)
+    today["key"] = "l"
+    assert measured(before) == (False, [("step", "k"), *whole])

@@ -74,6 +74,15 @@ def test_a_mark_is_of_the_code_alone(sources: Path, text: str, same: bool) -> No
     assert mark.stale(sources) == ([] if same else ["kernels"])
 
 
+def test_a_family_of_kernels_has_the_files_that_its_code_is_made_of() -> None:
+    root = marks.ROOT / "edgetrain"
+    found = {path.relative_to(root).as_posix() for path in marks.files_of("convolutions")}
+    kernels = {"conv/csr.py", "winograd/product.py", "language/tile.py"}
+    assert {"formats/fp16.py", *(f"kernels/{name}" for name in kernels)} <= found
+    assert not [name for name in found if name.startswith(("kernels/losses/", "kernels/cache/"))]
+    assert marks.now(["convolutions"]).stale() == []
+
+
 def test_a_new_file_makes_a_mark_stale(sources: Path) -> None:
     mark = Mark("0123456", "m", {"kernels": marks.digest("kernels", sources)})
     (sources / "room" / "b.py").write_text("X = 1\n")

@@ -4,9 +4,9 @@
 
 Each figure is measured in a process of its own with a time limit. docs/models.json keeps the
 measurements, with digests of kernels and compiler. Models never measured come first, then those
-whose digests have changed, so the table can be made in pieces. If the kernels are the same and the
-compiler makes the same plans of the same file, a model is not measured again. --write only writes
-the document from what is kept; nothing is measured.
+whose digests have changed, so the table can be made in pieces. A model is not measured again if the
+compiler makes the same plans of the same file, and the kernels are the same or leave the same state
+after a step. --write only writes the document from what is kept; nothing is measured.
 """
 
 import argparse
@@ -46,8 +46,9 @@ torch as in edgetrain: torch's float32 is off by 8.7e-3 in one of three draws of
 SiLU and mean pooling instead, it is off by 3.7e-6, and edgetrain by 8.7e-6. CPU seconds are on two
 cores of an x86 server beside other work, of a process that starts with an empty kernel cache.
 
-"made at" is the commit whose compiler made these plans. A model is measured again when its file, a
-kernel, or its smallest or largest plan changes.
+"made at" is the commit whose compiler made these plans, which are for AVX-512. A model is measured
+again when its file, its smallest or largest plan, or a bit of what a step in one of them computes
+changes.
 
 Wav2Vec2 and HuBERT leave out layers at random in training, which one file can't do, and draw masks
 with numpy. With `layerdrop=0.0, apply_spec_augment=False` in their configuration they are exported,
@@ -84,16 +85,16 @@ def measured(row: Listed, limit: int, before: Mapping[str, Any]) -> dict[str, An
     """Measure a model until a step is refused; a failed parity check does not stop it.
 
     Args:
-      before: what was measured; returned if the file and its plans are the same, and the kernels.
+      before: what was measured; returned if the file and its plans are the same, and the kernels
+        or what they compute.
     """
     found: dict[str, Any] = {}
-    key = before.get("key", "") if kept.has_same_kernels(before) else ""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         for what in ("export", "step", "parity", "torch"):
-            part = processes.measure(what, row, path, Path(folder) / "kernels", limit, key)
-            if what == "step" and key and part.get("key") == key:
+            if what == "step" and _is_as_before(row, path, limit, before):
                 return dict(before)
+            part = processes.measure(what, row, path, Path(folder) / "kernels", limit)
             refused = part.pop("refused", None)
             found |= part
             if refused is not None and what == "parity":
@@ -102,6 +103,15 @@ def measured(row: Listed, limit: int, before: Mapping[str, Any]) -> dict[str, An
                 found["refused"] = f"{what}: {refused}"
                 break
     return found
+
+
+def _is_as_before(row: Listed, path: Path, limit: float, before: Mapping[str, Any]) -> bool:
+    """Whether measuring would find the same: see the document's head."""
+    same_kernels, key = kept.has_same_kernels(before), before.get("key", "")
+    if not key or not (same_kernels or before.get("bits")):
+        return False
+    part = processes.measure("step", row, path, None, limit, key if same_kernels else "")
+    return part.get("key") == key and (same_kernels or part.get("bits") == before["bits"])
 
 
 def document(found: dict[str, dict]) -> str:

@@ -24,13 +24,13 @@ _FORKS.set_forkserver_preload(["benchmarks.stock.measure"])
 
 
 def measure(
-    what: str, row: Listed, path: Path, kernels: Path, limit: float, key: str = ""
+    what: str, row: Listed, path: Path, kernels: Path | None, limit: float, key: str = ""
 ) -> dict[str, Any]:
     """Measure export, step, parity or torch; {"refused": why} if it fails or takes too long.
 
     Args:
       path: of the model's ONNX file.
-      kernels: the cache of kernels.
+      kernels: the cache of kernels; None: this user's.
       limit: seconds.
       key: of the plans measured before; the step is left out if they are the same.
     """
@@ -58,16 +58,21 @@ def _ended(status: int | None) -> str:
     return f"exit status {status}"
 
 
-def _forked(to: Connection, what: str, label: str, path: Path, kernels: Path) -> None:
-    os.environ["EDGETRAIN_CACHE"] = str(kernels)
+def _forked(to: Connection, what: str, label: str, path: Path, kernels: Path | None) -> None:
+    if kernels is not None:
+        os.environ["EDGETRAIN_CACHE"] = str(kernels)
     from . import measure as measurements
 
     to.send(measurements.result(what, label, path))
 
 
-def _first_step(row: Listed, path: Path, kernels: Path, limit: float, key: str) -> dict[str, Any]:
+def _first_step(
+    row: Listed, path: Path, kernels: Path | None, limit: float, key: str
+) -> dict[str, Any]:
     words = [sys.executable, "-m", "benchmarks.stock.first_step", row.label, str(path), key]
-    environment = os.environ | {"EDGETRAIN_CACHE": str(kernels), "EDGETRAIN_PROGRESS": "0"}
+    environment = os.environ | {"EDGETRAIN_PROGRESS": "0"}
+    if kernels is not None:
+        environment["EDGETRAIN_CACHE"] = str(kernels)
     before = _seconds()
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, text=True, cwd=marks.ROOT, env=environment,
@@ -85,7 +90,7 @@ def _first_step(row: Listed, path: Path, kernels: Path, limit: float, key: str) 
         return {"refused": _ended(process.returncode)}
     found = json.loads(lines[-1])
     if "plan_cpu" in found:
-        found["step_cpu"] = _seconds() - before - found["plan_cpu"] - found.pop("key_cpu")
+        found["step_cpu"] = _seconds() - before - found["plan_cpu"] - found.pop("compared_cpu")
     return found
 
 
