@@ -1,5 +1,6 @@
 """Broadcasting binary kernels and their gradients, compared with numpy in float64."""
 
+import os
 import subprocess
 import sys
 
@@ -138,8 +139,8 @@ def test_binary_refuses_strides_that_leave_an_operand():
         )  # fmt: skip
 
 
-def test_a_function_gives_its_kernels_their_revision():
-    """In a process of its own, because kernels are registered once."""
+def test_a_function_gives_its_kernels_their_revision(tmp_path):
+    """In a process and a cache of its own: kernels are registered once, and declarations kept."""
     code = """
 from dataclasses import replace
 from edgetrain.kernels.elementwise.pair_formulas import PAIRS
@@ -148,5 +149,8 @@ from edgetrain.kernels import registry
 names = "bin_prelu", "bgrad_prelu_a", "bgrad_prelu_b", "bin_add", "bgrad_mul_a"
 print([kernel.revision for name in names for kernel in registry.variants(name)])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env=os.environ | {"EDGETRAIN_CACHE": str(tmp_path)},
+    )  # fmt: skip
     assert done.stdout.strip() == "[3, 3, 3, 1, 1]"
