@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,15 @@ def decode(proto: onnx.ModelProto, path: Path, seed: int = 0) -> Model:
     outputs = tuple(v.name for v in graph.output)
     shaped = described(nodes, arrays)
     result = classify(proto, nodes, {**arrays, **shaped}, classical.fixed)
-    made = {n: a for n, a in shaped.items() if n in {*result.parameters, *result.buffers}}
+    weights = {*result.parameters, *result.buffers}
+    made = {n: a for n, a in shaped.items() if n in weights}
     random = placeholders(made, result.parameters, arrays)
     arrays |= initialised(made, random, seed)
     nodes = [n for n in nodes if n.op_type != "ConstantOfShape" or n.outputs[0] not in made]
     _check_finite(result.parameters, arrays)
-    weights = {*result.parameters, *result.buffers}
     result = _shortly(result, nodes, arrays)
-    _check_constants({n: a for n, a in arrays.items() if n not in {*weights, *result.copies}})
+    apart = {*weights, *result.copies}
+    _check_constants({n: a for n, a in arrays.items() if n not in apart})
     given = {n: to for n, to in classical.attributes.items() if n in result.parameters}
     weightless = _weightless(stored, arrays, result, list(made), path, whole, given)
     names = result.names
@@ -142,19 +144,15 @@ def _shortly(
     found: Parameters, nodes: Sequence[OnnxNode], arrays: Mapping[str, np.ndarray]
 ) -> Parameters:
     """Shorten weight names above the limit."""
-    read = [*arrays, *(n for node in nodes for n in (*node.inputs, *node.outputs))]
+    read = (n for node in nodes for n in (*node.inputs, *node.outputs))
     held = {
         n
         for node in nodes
         if any(isinstance(a, Subgraph) for a in node.attrs.values())
         for n in node.inputs
     }  # branches use the names in the file
-    own = [
-        n
-        for n in arrays
-        if n in {*found.parameters, *found.buffers} and n not in found.names and n not in held
-    ]
-    short = aliases_of(own, read)
+    weights = {*found.parameters, *found.buffers} - found.names.keys() - held
+    short = aliases_of([n for n in arrays if n in weights], chain(arrays, read))
     kept = {k: n for k, n in found.aliases.items() if k not in short}
     kept = {k: short.get(n, n) for k, n in kept.items() if len(k.encode()) <= MOST_NAME}
     return replace(found, names={**found.names, **short}, aliases=kept)

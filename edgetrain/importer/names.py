@@ -41,10 +41,9 @@ def aliases_of(names: Sequence[str], taken: Iterable[str]) -> dict[str, str]:
 
     tf2onnx joins the names of fused ops with semicolons; the first is kept.
     """
-    known, result = {*names, *taken}, {}
-    for name in names:
-        if len(name.encode("utf-8", "surrogatepass")) <= MOST_NAME:
-            continue
+    long = [n for n in names if len(n.encode("utf-8", "surrogatepass")) > MOST_NAME]
+    known, result = {*names, *taken} if long else set(), {}
+    for name in long:
         first = name.partition(";")[0].encode("utf-8", "ignore")[:_ALIAS].decode("utf-8", "ignore")
         alias, count = first or "weight", 1
         while alias in known:

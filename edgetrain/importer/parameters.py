@@ -85,13 +85,15 @@ def classify(
     copies = tied_copies(kept, arrays, usage)
     kept = [name for name in kept if name not in copies]
     names = derived_names(proto, kept, arrays, usage, origin)
-    gone = [n for n in missing if n not in names.values()]
+    made, trained = {*names.values()}, {*kept}
+    statistics = usage.statistics - trained
+    gone = [n for n in missing if n not in made]
     return Parameters(
         tuple(kept),
-        tuple(n for n in arrays if n in usage.statistics and n not in kept and is_tracked(n)),
+        tuple(n for n in arrays if n in statistics and is_tracked(n)),
         origin.aliases,
         _warnings(gone, kept, origin),
-        tuple(n for n in untrained if n not in kept and n not in copies),
+        tuple(n for n in untrained if n not in trained and n not in copies),
         operands,
         names,
         copies,
@@ -111,7 +113,8 @@ def frozen_names(proto: onnx.ModelProto) -> tuple[str, ...]:
 def _warnings(gone: Sequence[str], kept: Sequence[str], origin: Origin) -> tuple[str, ...]:
     if not gone:
         return ()
-    extra = [name for name in kept if name not in (origin.parameters or ())]
+    known = {*(origin.parameters or ())}
+    extra = [name for name in kept if name not in known]
     instead = (
         f"Trained instead: {counted(len(extra), 'constant')} used as weights"
         if extra

@@ -251,6 +251,20 @@ def test_hundred_thousand_nodes_are_loaded_or_refused_soon(kind, tmp_path):
     assert ended.cpu_seconds < 10
 
 
+def test_ten_thousand_weights_are_loaded_soon(tmp_path):
+    """Sets of all weights were once made anew for each weight: 12.5 seconds."""
+    weights = [tensor(f"w{k}", 4, 4) for k in range(10_000)]
+    values = ["x", *(f"h{k}" for k in range(1, 10_000)), "y"]
+    nodes = [
+        node("MatMul", f"{values[k]} w{k}", values[k + 1], name=f"n{k}") for k in range(10_000)
+    ]
+    made = model(nodes, weights, outputs=[info("y", "batch", 4)])
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    ended = run(lambda: len(et.load_onnx(tmp_path / "m.onnx").parameters))
+    assert ended.value == 10_000, ended
+    assert ended.cpu_seconds < 8
+
+
 def test_message_of_a_node_is_short_however_much_it_names(tmp_path):
     nodes = [
         node("MatMul", "x w", "h"),
