@@ -64,8 +64,8 @@ def _step(row: Listed, path: Path, before: str) -> dict[str, Any]:
     )
     _, front, facts = plan_model(model, options)
     planned = time.process_time() - begun
-    smallest, largest = proven(front[0], facts), proven(front[-1], facts)
-    begun = _seconds()
+    smallest, begun = proven(front[0], facts), _seconds()
+    largest = proven(front[-1], facts)
     key = key_of(path, (smallest, largest))
     if key == before:
         return {"key": key}
