@@ -24,7 +24,7 @@ from edgetrain.optim import SGD
 from edgetrain.runtime.session import Session
 
 from . import yardsticks
-from .nets import residual_model
+from .nets import TARGET, residual_model
 
 DEPTHS = (50, 100, 200, 500, 1000, 2000)
 SOLVERS = ("store_all", "sqrt", "log")
@@ -65,7 +65,7 @@ def step(model, options: Options, plan: Plan) -> tuple[float, float]:
 def measure(depth: int) -> list[dict[str, Any]]:
     """Return the rows for one depth."""
     model = residual_model(depth)
-    options = make_options(minibatch=8, microbatch=8, optimizer=SGD(0.01))
+    options = make_options(minibatch=8, microbatch=8, optimizer=SGD(0.01), target=TARGET)
     candidate = make_candidate(Compilation(model, options), 8)
     rows = []
     for solver in SOLVERS:

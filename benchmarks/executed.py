@@ -26,7 +26,7 @@ from edgetrain.optim import SGD, Schedule
 from edgetrain.program import Program
 from edgetrain.runtime.session import Session
 
-from .nets import exported, wrn28_2
+from .nets import TARGET, exported, wrn28_2
 
 STEPS = 9
 HEAD = (
@@ -121,7 +121,9 @@ def _data(program: Program, classes: int) -> dict[str, np.ndarray]:
 
 def measure(name: str, model: Model, classes: int, steps: int, budgets: int = 5) -> list[dict]:
     """Return the table rows of one net."""
-    options = make_options(minibatch=16, microbatch=8, optimizer=SGD(0.01, momentum=0.9))
+    options = make_options(
+        minibatch=16, microbatch=8, optimizer=SGD(0.01, momentum=0.9), target=TARGET
+    )
     front = find_frontier(Compilation(model, options))
     runs = [_Run(model, options, plan) for plan in _picked(front, budgets)]
     data = _data(runs[0].program, classes)

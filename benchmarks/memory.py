@@ -33,7 +33,7 @@ from edgetrain.program import Program
 from edgetrain.runtime.session import Session
 from edgetrain.units.efforts import NORMAL
 
-from .nets import wrn28_2
+from .nets import TARGET, wrn28_2
 from .trained import STEPS
 
 
@@ -77,7 +77,7 @@ def options(row: Row) -> dict[str, Any]:
         "budget": f"{row.megabytes}MB", "minibatch": 100, "microbatch": row.microbatch,
         "density": row.density, "precision": row.precision, "optimizer": optimizer,
         "model_memory": row.model_memory, "saved": row.saved, "effort": NORMAL,
-        "convolutions": "direct",
+        "convolutions": "direct", "target": TARGET,
     }  # fmt: skip
 
 

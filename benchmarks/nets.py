@@ -10,6 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 from edgetrain.importer import load_onnx
 from edgetrain.ops.model import Model
 
+TARGET = "x86-64-v4"  # plans of tables: the same on every machine, whichever processor runs them
+
 
 def exported(module, example, dims=None) -> Model:
     """Export a torch module; `dims` as in `export_torch`."""

@@ -23,7 +23,7 @@ from edgetrain.ops.model import Model
 from edgetrain.optim import SGD
 
 from .depth import step
-from .nets import exported
+from .nets import TARGET, exported
 
 MOST_EXTRA = 1.0  # recomputed forward passes allowed: like theirs, each value once more
 HEAD = (
@@ -126,7 +126,8 @@ def line(name: str, row: Row, steps: bool = True) -> str:
     torch.manual_seed(0)
     image = torch.zeros(2, 3, row.size, row.size)
     model = exported(row.build(), (image,))
-    options = make_options(minibatch=row.batch, microbatch=row.batch, optimizer=SGD(0.01))
+    sizes = {"minibatch": row.batch, "microbatch": row.batch}
+    options = make_options(**sizes, optimizer=SGD(0.01), target=TARGET)
     everything, least = plans(model, options, MOST_EXTRA)
     return (
         f"| {name} | {row.batch} | {row.regular:,} | {row.checkpointed:,} | "

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from edgetrain.api import make_options
 from edgetrain.optim import SGD
 
-from .nets import Writer, loaded
+from .nets import TARGET, Writer, loaded
 from .reforwarding import MOST_EXTRA, beside_weights, plans, ran
 
 BLOCKS = (
@@ -52,7 +52,8 @@ def bottlenecks(blocks: Sequence[int] = BLOCKS, width: int = WIDTH, size: int = 
 def lines(batch: int = 32, steps: bool = True) -> Iterator[str]:
     """Yield the table; only the smallest plan is executed."""
     model = loaded(bottlenecks())
-    options = make_options(minibatch=batch, microbatch=batch, optimizer=SGD(0.01))
+    sizes = {"minibatch": batch, "microbatch": batch}
+    options = make_options(**sizes, optimizer=SGD(0.01), target=TARGET)
     yield from HEAD
     for most, plan in zip((0.0, *MOST), plans(model, options, *MOST), strict=True):
         name = f"at most {most:g} extra forward passes" if most else "all kept"

@@ -157,13 +157,19 @@ def planned_for(target: str) -> str:
 
 
 @cache
-def program(
-    kind: str, planned: str, storage: str = "", steps: int = STEPS
-) -> tuple[Program, Checked]:
-    """The Program of a kind for a target from `planned_for`, and its run on this machine."""
+def compiled(kind: str, planned: str, storage: str = "") -> Program:
+    """The Program of a kind for a target from `planned_for`."""
     path, loss = model(EVERY[kind][0])
-    found = et.compile(
+    return et.compile(
         et.load_onnx(path), loss=loss, minibatch=8, microbatch=4, threads=1,
         target=planned, **options_of(kind, storage),
     )  # fmt: skip
+
+
+@cache
+def program(
+    kind: str, planned: str, storage: str = "", steps: int = STEPS
+) -> tuple[Program, Checked]:
+    """The Program from `compiled`, and its run on this machine."""
+    found = compiled(kind, planned, storage)
     return found, checked_run(found, steps, spike_of(kind, storage))

@@ -113,23 +113,29 @@ def key_of(program: Program, folder: Path) -> str:
     return whole.hexdigest()[:16]
 
 
-def found(cell: Cell, before: dict | None) -> dict:
+def found(cell: Cell, before: dict | None, runs: bool = True) -> dict | None:
     """Run a cell; return `before` if neither its Program nor its bundle has changed.
+
+    Args:
+      runs: this machine can run the target's binaries; otherwise None is returned where it must.
 
     Raises:
       AssertionError: the bundle cannot be made or run.
     """
     processor = targets.get(cell.target)
     planned = kinds.planned_for(cell.target)
-    program, run = kinds.program(cell.kind, planned, cell.storage, STEPS)
+    program = kinds.compiled(cell.kind, planned, cell.storage)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         bundle(program, folder, target=cell.target, size=cell.mode == "size")
         key = key_of(program, folder)
         if before is not None and before.get("key") == key:
             return before
+        if not runs:
+            return None
         spike = kinds.spike_of(cell.kind, cell.storage)
         digest = checked(folder, processor, "net", STEPS, spike)
+    _, run = kinds.program(cell.kind, planned, cell.storage, STEPS)
     return {
         "key": key, "digest": f"{digest:08x}", "expected": f"{run.digest:08x}",
         "skipped": run.skipped, "rewired": run.rewired, "scales": run.scales,
@@ -272,16 +278,18 @@ def main() -> None:
     parser.add_argument("--kind", choices=kinds.EVERY, action="append")
     given = parser.parse_args()
     chosen = given.target or TARGETS
-    for name in chosen:
-        if absent := missing(targets.get(name)):
-            print(f"{name}: {absent}")
-    ready = {name for name in chosen if not missing(targets.get(name))}
+    absent = {name: missing(targets.get(name)) for name in chosen}
+    for name, why in absent.items():
+        if why:
+            print(f"{name}: {why}; only cells whose files are as they were are renewed")
     for cell in waiting():
-        if cell.target in ready and cell.kind in (given.kind or kinds.EVERY):
+        if cell.target in chosen and cell.kind in (given.kind or kinds.EVERY):
             before = _rows(_kept(), cell.target).get(cell.row)
-            facts = found(cell, before)
-            keep(cell, facts)
-            print(cell.target, cell.row, "as it was" if facts is before else facts, flush=True)
+            facts = found(cell, before, runs=not absent[cell.target])
+            if facts is not None:
+                keep(cell, facts)
+            told = "as it was" if facts is before else facts or "must be run"
+            print(cell.target, cell.row, told, flush=True)
 
 
 if __name__ == "__main__":

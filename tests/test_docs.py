@@ -96,13 +96,9 @@ def test_tables_of_one_net_agree_in_the_documents() -> None:
 
 @pytest.mark.slow
 def test_table3_is_what_the_planner_finds() -> None:
-    """Arenas and recomputation, planned anew for AVX-512, which the table's processor has.
-
-    The report allows 0.9.
-    """
+    """Arenas and recomputation, planned anew; the report allows 0.9."""
     model, rows = nets.wrn28_2(), [line.split("|")[1:-1] for line in docs.read("table3")[2:]]
     for row, cells in zip(memory.ROWS, rows, strict=True):
-        options = memory.options(row) | {"target": "x86-64-v4"}
-        found = memory.planned(plan(model, **options))
+        found = memory.planned(plan(model, **memory.options(row)))
         assert found == (cells[2].strip(), cells[5].strip()), row
         assert float(found[1]) <= 0.9

@@ -29,10 +29,10 @@ from edgetrain.losses import Loss
 from edgetrain.program import Program
 from edgetrain.runtime.samples.check import digest_of
 
+from ..nets import TARGET
 from .listed import MINIBATCH, Listed, listed
 
 OPTIMIZER = et.SGD(lr=0.05, momentum=0.9)
-TARGET = "x86-64-v4"
 
 
 def loss_of(row: Listed) -> Loss:
