@@ -18,8 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from device_tests import parity_report, targets_table
-from device_tests.boards import missing
-from edgetrain.kernels import targets
 
 from . import docs, marks
 from .stock.kept import waiting as waiting_models
@@ -123,7 +121,7 @@ def _models_left() -> str:
 
 
 def _targets_left() -> str:
-    ready = {name for name in targets.TARGETS if not missing(targets.get(name))}
+    ready = {name for name in targets_table.TARGETS if not targets_table.absence(name)}
     waiting = targets_table.waiting()
     here = sum(cell.target in ready for cell in waiting)
     absent = len(waiting) - here

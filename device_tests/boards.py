@@ -11,6 +11,8 @@ from edgetrain.kernels.targets import Target
 from tests.bundle.node import checked as module_checked
 from tests.bundle.node import missing as module_missing
 
+from . import avx512
+
 BOARD = Path(__file__).resolve().parents[1] / "examples" / "cortex_m7"
 PACKAGES = (
     "gcc-aarch64-linux-gnu gcc-arm-linux-gnueabihf gcc-riscv64-linux-gnu gcc-arm-none-eabi "
@@ -56,7 +58,7 @@ def missing(target: Target) -> str:
     absent = [command for command in needed if shutil.which(command) is None]
     if absent:
         return f"{', '.join(absent)} not installed; on Debian: apt install {PACKAGES}"
-    if target.name == "x86-64-v4" and "avx512vl" not in Path("/proc/cpuinfo").read_text():
+    if target.name == "x86-64-v4" and not avx512.supported():
         return "this processor has no AVX-512"
     return ""
 
@@ -84,13 +86,17 @@ def board_files(
     )
 
 
-def made(folder: Path, target: Target, defines: Sequence[str] = ()) -> None:
+def made(folder: Path, target: Target, defines: Sequence[str] = (), static: bool = False) -> None:
     """Run the bundle's Makefile; warnings are errors.
+
+    Args:
+      static: the executable needs no libraries when it runs.
 
     Raises:
       AssertionError: make failed; contains its output.
     """
     given = ["make", "-B", "-C", str(folder), f"CC={compiler_of(target)} -Werror"]
+    given[-1] += " -static" * static
     if defines:
         given[-1] += " " + " ".join(f"-D{define}" for define in defines)
     done = subprocess.run(given, capture_output=True, text=True)
