@@ -8,6 +8,9 @@ Bochs 2.7 rounds ties to float16 away from zero, so 3 or later is needed. Few sy
 it (https://github.com/bochs-emu/Bochs):
 
     ./configure --enable-x86-64 --enable-avx --enable-evex --with-nogui && make && make install
+
+3.0 refuses gathers whose indices are in zmm16 to zmm31 (a program ends with status 4, SIGILL) until
+`vvv &= 15;` follows the line with `setSibIndex` in cpu/decoder/fetchdecode32.cc's assign_srcs.
 """
 
 import platform
