@@ -85,7 +85,7 @@ def tables() -> list[Table]:
               ("-m", "device_tests.kills", "--out", "docs/kills.md"), 6,
               lambda: _older(in_document("docs/kills.md"))),
         Table("attacks", "docs/attacks.md",
-              ("-m", "tests.fuzz.attacks", "--out", "docs/attacks.md"), 60,
+              ("-m", "tests.fuzz.attacks", "--out", "docs/attacks.md"), 90,
               lambda: _older(in_document("docs/attacks.md"))),
         Table("models", "docs/models.md", ("-m", "benchmarks.stock"), 300,
               _models_left, pieces=True),

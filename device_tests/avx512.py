@@ -1,8 +1,7 @@
 """An emulated PC with AVX-512, for machines without: runs static programs, many in one boot.
 
 The PC is Bochs with the instructions of a Skylake-X. It boots Linux with the programs in its memory
-file system, and writes what they print to a serial port. A boot takes a minute, and about 90
-million instructions run in a second.
+file system, and writes what they print to a serial port. A boot takes half a minute.
 
 Bochs 2.7 rounds ties to float16 away from zero, so 3 or later is needed. Few systems have it; build
 it (https://github.com/bochs-emu/Bochs):
@@ -17,7 +16,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -25,7 +24,7 @@ PACKAGES = "grub-pc-bin xorriso mtools cpio linux-image-cloud-amd64"
 LEAST = 3  # main version of Bochs
 NAME = "Bochs, a Skylake-X"  # in tables
 _COMMANDS = ("grub-mkrescue", "xorriso", "mformat", "cpio", "gcc")
-# Bochs gives the size of the compact XSAVE area wrongly; Linux then turns AVX off.
+# Bochs 2.7 gives the size of the compact XSAVE area wrongly, and Linux then turns AVX off.
 _GRUB = """\
 set timeout=0
 linux /boot/vmlinuz console=ttyS0 quiet mitigations=off noapic noxsaves clearcpuid=xsavec
@@ -67,12 +66,12 @@ def missing() -> str:
 
 
 def outputs(
-    programs: Sequence[Path], arguments: Sequence[str], folder: Path, seconds: float = 3600
-) -> list[str]:
-    """Run programs one after another and return what each printed.
+    programs: Mapping[str, Path], arguments: Sequence[str], folder: Path, seconds: float = 3600
+) -> dict[str, str]:
+    """Run programs one after another and return what each printed, by name.
 
     Args:
-      programs: statically linked executables for x86-64.
+      programs: name, for errors -> statically linked executable for x86-64.
       arguments: of each.
       folder: an empty one, for the disc image.
       seconds: time limit for all.
@@ -86,7 +85,7 @@ def outputs(
     source = str(HERE / "avx512_init.c")
     subprocess.run(["gcc", "-O2", "-static", source, "-o", root / "init"], check=True)
     names = [f"program{k}" for k in range(len(programs))]
-    for name, program in zip(names, programs, strict=True):
+    for name, program in zip(names, programs.values(), strict=True):
         shutil.copy(program, root / name)
     lines = [" ".join([f"/{name}", *arguments]) for name in names]
     (root / "programs").write_text("".join(f"{line}\n" for line in lines))
@@ -98,7 +97,7 @@ def outputs(
     (disc / "grub" / "grub.cfg").write_text(_GRUB)
     image = ["grub-mkrescue", "-o", folder / "boot.iso", disc.parent]
     subprocess.run(image, check=True, capture_output=True)
-    return _serial(_booted(folder, seconds), len(programs))
+    return _serial(_booted(folder, seconds), list(programs))
 
 
 def _version() -> int:
@@ -127,11 +126,11 @@ def _booted(folder: Path, seconds: float) -> str:
     return said
 
 
-def _serial(said: str, count: int) -> list[str]:
+def _serial(said: str, names: Sequence[str]) -> dict[str, str]:
     """Take apart what avx512_init.c wrote: each program's output is between two of its lines."""
     parts = re.split(r"^=== (?:begin|end|status (\d+))\n", said, flags=re.M)
     printed, statuses = parts[2::2], parts[3::2]
-    assert len(statuses) == count + 1, said[-500:]
-    for k in range(count):
-        assert statuses[k] == "0", (k, statuses[k], printed[k][-500:])
-    return printed[:count]
+    assert len(statuses) == len(names) + 1, said[-500:]
+    for name, status, text in zip(names, statuses, printed, strict=False):
+        assert status == "0", (name, status, text[-500:])
+    return dict(zip(names, printed, strict=False))

@@ -30,18 +30,18 @@ def _built(folder: Path) -> Path:
 @pytest.mark.skipif(bool(avx512.missing()), reason=avx512.missing())
 def test_programs_run_one_after_another_with_their_arguments(tmp_path: Path) -> None:
     program = _built(tmp_path)
-    printed = avx512.outputs([program, program], ["check", "5"], tmp_path / "boot")
-    assert [text.strip() for text in printed] == ["5 12", "5 12"]
+    printed = avx512.outputs({"a": program, "b": program}, ["check", "5"], tmp_path / "boot")
+    assert {name: text.strip() for name, text in printed.items()} == {"a": "5 12", "b": "5 12"}
 
 
 def test_output_is_taken_apart_by_program() -> None:
     said = "firmware\n=== begin\nfirst\n\n=== status 0\ntwo\nlines\n\n=== status 0\n=== end\n"
-    assert avx512._serial(said, 2) == ["first\n\n", "two\nlines\n\n"]
+    assert avx512._serial(said, "ab") == {"a": "first\n\n", "b": "two\nlines\n\n"}
 
 
 def test_a_program_that_fails_is_named_with_what_it_printed() -> None:
     said = "=== begin\nfine\n=== status 0\nbad\n=== status 256\n=== end\n"
-    with pytest.raises(AssertionError, match=r"1.*256.*bad"):
-        avx512._serial(said, 2)
+    with pytest.raises(AssertionError, match=r"b.*256.*bad"):
+        avx512._serial(said, "ab")
     with pytest.raises(AssertionError):
-        avx512._serial("=== begin\nfine\n=== status 0\n=== end\n", 2)
+        avx512._serial("=== begin\nfine\n=== status 0\n=== end\n", "ab")

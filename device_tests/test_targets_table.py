@@ -39,3 +39,23 @@ def test_a_cell_is_run_again_where_its_program_or_code_changed(monkeypatch):
     assert found(cell, first) is first
     assert found(cell._replace(mode="speed"), first)["digest"] == "00000000"
     assert found(cell._replace(storage="fp16"), first)["digest"] == "00000000"
+
+
+@pytest.mark.slow
+def test_only_changed_cells_run_on_the_emulated_pc(monkeypatch):
+    same = Cell("mlp", "x86-64-v4", "fp32", "size")
+    changed = same._replace(mode="speed")
+    ran: list[str] = []
+
+    def outputs(programs, arguments, folder):
+        assert all(path.is_file() for path in programs.values())
+        ran.extend(programs)
+        return {name: "12ab some text" for name in programs}
+
+    monkeypatch.setattr(targets_table.avx512, "outputs", outputs)
+    ((_, first),) = targets_table.emulated([same], {})
+    kept = {same.target: {"kinds": {same.row: first, changed.row: first}}}
+    found = dict(targets_table.emulated([same, changed], kept))
+    assert ran == [same.row, changed.row]
+    assert found[same] is first and found[changed]["digest"] == "000012ab"
+    assert found[changed]["key"] != first["key"]
