@@ -7,13 +7,17 @@ How close are kernels to the limit of the machine? Shapes come from compiled Pro
 peak, and bytes at the measured bandwidth of a buffer of that size. The memory's bandwidth (64 MB)
 is given as well, because in a real step most operands come from memory. Our kernels and torch's
 run in turn, many times, and the shortest time counts, so other work on the machine does not
-affect the ratio.
+affect the ratio. torch uses the instructions that our kernels use: for AVX2 it runs in a process
+of its own whose libraries are limited to AVX2.
 """
 
 import argparse
+import os
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +38,11 @@ COUNTED = "## NEON"  # from there on: benchmarks/neon.py
 SECONDS = 0.4  # for an instruction
 EACH = 2  # instructions of every family of a net
 NORMS = ("bn_", "layer_norm", "rms_norm", "group_norm", "lrn", "softmax")
+AVX2 = {  # what limits torch's libraries to AVX2; they read it once, when they are loaded
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
 UPDATES = ("sgd", "adam", "grad_", "stat_", "lion", "rmsprop", "adagrad", "adafactor")
 _SHAPE = (
     "z1",
@@ -126,17 +135,13 @@ def measure(call: Call, target: jit.Target, rounds: int) -> Row:
     return Row(call, family(call.name), variant, seconds, limit, binds, best)
 
 
-def rows(
-    nets: Iterable[str], aims: Sequence[jit.Target], most: int, rounds: int
-) -> list[list[Row]]:
-    """Return a list of rows per target."""
-    found: list[list[Row]] = [[] for _ in aims]
+def rows(nets: Iterable[str], target: jit.Target, most: int, rounds: int) -> list[Row]:
+    """Measure hot instructions of the nets, and print each."""
+    found = []
     for net in nets:
         for call in calls(net, most, family, EACH):
-            for place, target in enumerate(aims):
-                row = measure(call, target, rounds)
-                found[place].append(row)
-                print(line(row), flush=True)
+            found.append(measure(call, target, rounds))
+            print(line(found[-1]), flush=True)
     return found
 
 
@@ -184,8 +189,21 @@ _LONG = [
 ]
 
 
-def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
-    """The document's section on one target."""
+def section(name: str | None, nets: Iterable[str], most: int, rounds: int) -> list[str]:
+    """Measure one target and return its section of the document.
+
+    Args:
+      name: of a target; None for this processor.
+      most: different instructions of a net.
+      rounds: most runs of an instruction.
+    """
+    torch.set_num_threads(1)
+    target = targets.get(name).processor if name else jit.host()
+    title = f"AVX2 (target {name}, run here)" if name else f"This processor ({target.lanes} lanes)"
+    print("\n".join(["", title, "", *_LONG]), flush=True)
+    found = rows(nets, target, most, rounds)
+    families = [*_SUMMARY, *summary(found)]
+    print("\n".join(["", *families]), flush=True)
     kilobytes = (32, 1024, 16384, 65536)
     rates = ", ".join(f"{size} kB {bandwidth(size * 1024) / 1e9:.0f}" for size in kilobytes)
     return [
@@ -194,8 +212,7 @@ def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
         f"Peak: {multiply_adds(target) / 1e9:.1f} billion multiply-adds a second; bandwidth by the "
         f"bytes of a pass, GB/s: {rates}.",
         "",
-        *_SUMMARY,
-        *summary(found),
+        *families,
         "",
         "<details><summary>Every instruction</summary>",
         "",
@@ -207,9 +224,15 @@ def section(title: str, target: jit.Target, found: Sequence[Row]) -> list[str]:
     ]
 
 
-def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]], mark: marks.Mark) -> str:
-    """The text of docs/kernels.md."""
-    lines = [
+def avx2_process() -> ProcessPoolExecutor:
+    """Start a process whose torch is limited to AVX2; this one has loaded its libraries."""
+    os.environ.update(AVX2)
+    return ProcessPoolExecutor(1, get_context("spawn"))
+
+
+def document(lines: Iterable[str], mark: marks.Mark) -> str:
+    """The text of docs/kernels.md: these sections, then what benchmarks/neon.py wrote."""
+    opening = [
         "# Kernels and the machine's limit",
         "",
         "Made by `make bench-kernels` on one thread.",
@@ -219,10 +242,8 @@ def document(parts: Sequence[tuple[str, jit.Target, Sequence[Row]]], mark: marks
         __doc__.split("\n\n")[2],
         "",
     ]
-    for title, target, found in parts:
-        lines += section(title, target, found)
     _, title, counted = DOCUMENT.read_text().partition(COUNTED)
-    return "\n".join(lines) + "\n" + title + counted
+    return "\n".join([*opening, *lines]) + "\n" + title + counted
 
 
 def main() -> None:
@@ -238,18 +259,14 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown net {unknown[0]!r}; expected of: {', '.join(NETS)}")
     others = marks.OtherWork()
-    torch.set_num_threads(1)
-    aims = [(f"This processor ({jit.host().lanes} lanes)", jit.host())]
+    nets = args.nets or list(NETS)
+    lines = section(None, nets, args.most, args.rounds)
     if args.avx2:
-        aims.append(("AVX2 (target x86-64-v3, run here)", targets.get("x86-64-v3").processor))
-    print("\n".join(_LONG), flush=True)
-    found = rows(args.nets or NETS, [target for _, target in aims], args.most, args.rounds)
-    for (title, target), some in zip(aims, found, strict=True):
-        print("\n".join(["", f"{title}: peak {multiply_adds(target) / 1e9:.1f} G", *_SUMMARY]))
-        print("\n".join(summary(some)))
+        with avx2_process() as limited:
+            work = limited.submit(section, "x86-64-v3", nets, args.most, args.rounds)
+            lines += work.result()
     if args.write:
-        parts = [(*aim, some) for aim, some in zip(aims, found, strict=True)]
-        DOCUMENT.write_text(document(parts, marks.now(FOLLOWS, others)))
+        DOCUMENT.write_text(document(lines, marks.now(FOLLOWS, others)))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks import cold, marks
 from benchmarks.kernel_cases import Call, fmas_of
+from benchmarks.kernels import AVX2, avx2_process, family, shape, summary
 from benchmarks.kernels import Row as KernelRow
-from benchmarks.kernels import family, shape, summary
 from benchmarks.machine import _chains, least
 from benchmarks.stock import __main__ as stock
 from benchmarks.stock import processes
@@ -38,6 +39,13 @@ GEMM = {"z1": 1, "z2": 2, "m": 3, "n": 5, "k2": 1, "k": 7}
 )
 def test_fmas_count_multiply_adds(name, values, nonzeros, expected):
     assert fmas_of(name, values, nonzeros) == expected
+
+
+def test_torch_is_compared_with_avx2_code_on_avx2(monkeypatch):
+    for name in AVX2:
+        monkeypatch.setenv(name, "")  # so that they are as before afterwards
+    with avx2_process() as limited:
+        assert limited.submit(torch.backends.cpu.get_cpu_capability).result() in ("AVX2", "DEFAULT")
 
 
 @pytest.mark.parametrize(
