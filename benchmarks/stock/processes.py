@@ -21,6 +21,7 @@ from .listed import Listed
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["benchmarks.stock.measure"])
+_EXIT = 30.0  # seconds that a process has to end once it has sent its result
 
 
 def measure(
@@ -43,7 +44,9 @@ def measure(
     try:
         if not here.poll(limit):
             return {"refused": f"not done within {limit:g} s"}
-        return here.recv()
+        found = here.recv()
+        process.join(_EXIT)  # a killed process leaves its semaphores behind
+        return found
     except EOFError:
         process.join()
         return {"refused": _ended(process.exitcode)}
