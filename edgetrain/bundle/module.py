@@ -42,11 +42,11 @@ _PART = re.compile(r"(?ms)^/\* begin ([\w ]+) \*/\n(.*?)^/\* end \1 \*/\n")
 _IDLE = re.compile(r"(?s)(?<=\n)\s*(?:/\*\*.*?\*/\s*)*")  # comments (as in the types), indents
 _LATE = re.compile(r"(?m)(?<=[;,{(]) +// .*$")  # comments after code
 _STRING = r'"[^"]*"|`(?:[^`$]|\$(?!\{)|\$\{(?:[^`{}]|`[^`]*`)*\})*`'
-_BROKEN = re.compile(r"(?<=[{(,])\n|\n(?=\})")  # ends of lines that can be removed
+_BROKEN = re.compile(r"(?<=[{(,;])\n|;?\n(?=\})")  # ends of lines that can be removed
 # Strings, or punctuation whose surrounding blanks can be removed.
 _PLAIN = re.compile(rf"({_STRING})| *([=,;:(){{}}<>*&|?!%^\[\]]) *| ?([-+/]=?) (?=[\w(])")
 _OTHER = re.compile(r"^//|/\*|[`']")  # after removing strings: a line that stays as it is
-_ALIGN = 64  # of slots: gaps between neighbours are smaller
+_ALIGN = 64  # bytes; of slots
 _SCRATCH = 256  # bytes for reports and schedules
 _SLACK = 1024  # bytes of stack beyond the deepest call chain
 # Debian appends LLVM's version to the name.
@@ -251,15 +251,16 @@ def _losses(program: Program) -> list[dict[str, Any]]:
     ]
 
 
-def _regions(program: Program) -> list[dict[str, Any]]:
-    """Persistent parts of the arena by role; adjacent slots of one role are merged."""
-    out: list[dict[str, Any]] = []
+def _regions(program: Program) -> dict[str, list[int]]:
+    """Persistent parts of the arena by role: offset and length of each, in units of 64 bytes."""
+    out: dict[str, list[int]] = {}
     for slot in sorted(program.persistent, key=lambda slot: slot.offset):
-        end = out[-1]["at"] + out[-1]["nbytes"] if out else 0
-        if out and out[-1]["role"] == slot.role and slot.offset - end < _ALIGN:
-            out[-1]["nbytes"] = slot.offset + slot.nbytes - out[-1]["at"]
+        parts = out.setdefault(slot.role, [])
+        start, end = slot.offset // _ALIGN, -(-(slot.offset + slot.nbytes) // _ALIGN)
+        if parts and sum(parts[-2:]) == start:
+            parts[-1] = end - parts[-2]
         else:
-            out.append({"role": slot.role, "at": slot.offset, "nbytes": slot.nbytes})
+            parts += [start, end - start]
     return out
 
 

@@ -49,7 +49,7 @@ function ready(data) {
   for (const id of ["go", "again", "keep"]) at(id).disabled = false;
   said(data.step ? `Continues after minibatch ${data.step.toLocaleString()}${samples && `, on ${samples}`}.`
     : `Ready: ${facts.minibatch} samples per minibatch${samples && `, from ${samples}`}.`);
-  const roles = new Set(facts.regions.map(({ role }) => (COLOURS[role] ? role : "other")).concat("other"));
+  const roles = new Set(Object.keys(facts.regions).map((role) => (COLOURS[role] ? role : "other")).concat("other"));
   at("legend").innerHTML = [...roles].map((role) =>
     `<i style="background: rgb(${COLOURS[role]})"></i>${NAMES[role]}`).join("") +
     " &mdash; bright: written since the last frame";
@@ -130,8 +130,10 @@ function drawArena({ cells, size }) {
   const canvas = at("arena"), across = Math.ceil(Math.sqrt(cells.length * 4)), down = Math.ceil(cells.length / across);
   [canvas.width, canvas.height] = [across, down];
   const picture = new ImageData(across, down), roles = new Array(cells.length).fill("other");
-  for (const { role, at, nbytes } of facts.regions)
-    for (let k = Math.floor(at / size); k < (at + nbytes) / size; k++) roles[k] = COLOURS[role] ? role : "other";
+  for (const [role, parts] of Object.entries(facts.regions)) // parts: offset, length, ... in units of 64 bytes
+    for (let p = 0; p < parts.length; p += 2)
+      for (let k = Math.floor(64 * parts[p] / size); k < 64 * (parts[p] + parts[p + 1]) / size; k++)
+        roles[k] = COLOURS[role] ? role : "other";
   cells.forEach((changed, k) => {
     const colour = COLOURS[roles[k]].map((c) => (changed ? Math.min(255, c * 1.35 + 30) : c * .6));
     picture.data.set([...colour, 255], 4 * k);
