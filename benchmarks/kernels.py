@@ -38,12 +38,12 @@ COUNTED = "## NEON"  # from there on: benchmarks/neon.py
 SECONDS = 0.4  # for an instruction
 EACH = 2  # instructions of every family of a net
 NORMS = ("bn_", "layer_norm", "rms_norm", "group_norm", "lrn", "softmax")
+UPDATES = ("sgd", "adam", "grad_", "stat_", "lion", "rmsprop", "adagrad", "adafactor")
 AVX2 = {  # what limits torch's libraries to AVX2; they read it once, when they are loaded
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
 }
-UPDATES = ("sgd", "adam", "grad_", "stat_", "lion", "rmsprop", "adagrad", "adafactor")
 _SHAPE = (
     "z1",
     "z2",

@@ -46,7 +46,7 @@ _BROKEN = re.compile(r"(?<=[{(,;])\n|;?\n(?=\})")  # ends of lines that can be r
 # Strings, or punctuation whose surrounding blanks can be removed.
 _PLAIN = re.compile(rf"({_STRING})| *([=,;:(){{}}<>*&|?!%^\[\]]) *| ?([-+/]=?) (?=[\w(])")
 _OTHER = re.compile(r"^//|/\*|[`']")  # after removing strings: a line that stays as it is
-_ALIGN = 64  # bytes; of slots
+_ALIGN = 64  # bytes: of slots, and the unit of regions
 _SCRATCH = 256  # bytes for reports and schedules
 _SLACK = 1024  # bytes of stack beyond the deepest call chain
 # Debian appends LLVM's version to the name.

@@ -491,6 +491,20 @@ def test_the_digits_take_192_kib_and_a_small_download(options, most, tmp_path):
     assert made["module_nbytes"]["gzipped"] < most
 
 
+def test_regions_are_the_persistent_slots_by_role():
+    program = et.compile(et.load_onnx(MODEL), target="wasm32", minibatch=32, precision="fp16")
+    found = {}
+    for role, parts in module._regions(program).items():
+        for offset, length in zip(parts[::2], parts[1::2], strict=True):
+            found |= dict.fromkeys(range(offset, offset + length), role)
+    expected = {}
+    for slot in program.persistent:
+        expected |= dict.fromkeys(
+            range(slot.offset // 64, (slot.offset + slot.nbytes + 63) // 64), slot.role
+        )
+    assert found == expected
+
+
 QUICK = {"quantised"}
 
 
